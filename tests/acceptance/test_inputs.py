@@ -148,3 +148,84 @@ def test_functions_are_told_of_the_input(queue):
     assert (ran.returncode, ran.stdout) == (0, "None None\n"), ran.stderr
     for submission in submissions:
         assert queue.ok("results", submission).out == b"t.txt 0 2\nt.txt 2 3\n"
+
+
+def test_missing_results_name_the_inputs_of_the_chunk_and_of_the_one_that_died(queue):
+    """Of `results`, `wait`, `submit --wait` and `show`: chunk 0 was skipped, as chunk 1 has died."""
+    submission = queue.ok("submit", "--lines", "1", "--max-attempts", "1", queue.file("a.txt", b"one\ntwo\n")).text
+    handles = queue.ok("reserve", "-n", "2", "-s", "OldestFirst").lines
+    queue.ok("fail", handles[1], "--reason", "bad: line")
+    died = "has failed: Chunk 1 (a.txt, bytes 4-7) is dead: bad: line"
+    ran = queue("results", submission)
+    assert ran.status == 1
+    assert ran.err.startswith(f"opsq: Chunk {submission}/0 (a.txt, bytes 0-3) has no result: its submission {died}\n")
+    ran = queue("wait", submission)
+    assert ran.err.startswith(f"opsq: Submission {submission} {died}\n")
+    assert died in queue("wait", "--json", submission).json["error"]["message"]
+    shown = [line.split("\t") for line in queue.ok("show", submission).lines]
+    assert ["reason", "Chunk 1 (a.txt, bytes 4-7) is dead: bad: line"] in shown
+    assert queue.ok("show", "--json", submission).json["reason"] == "Chunk 1 is dead: bad: line"
+    queue.ok("rm", submission)
+
+
+def test_skipped_chunk_of_a_completed_submission_names_its_input(queue, files):
+    submission = queue.ok("submit", "--per-file", "--max-attempts", "1", "--on-dead", "keep", *files).text
+    consume(queue, *fail_on("2"))
+    ran = queue("results", submission)
+    expected = f"opsq: Chunk {submission}/2 (caf\\xe9.txt, bytes 0-6) has no result: it died or was skipped;"
+    assert ran.err.startswith(expected), ran.err
+
+
+def test_reserved_chunks_tell_their_inputs_as_json(queue, files):
+    queue.ok("submit", "--per-file", "-m", "n=1", *files)
+    queue.ok("submit", "--lines", "1", "--in-place", "-m", "n=2", str(queue.folder / files[0]))
+    found = queue.ok("reserve", "-n", "9", "-s", "OldestFirst", "--json").json["chunks"]
+    assert [(each["input"], each["offset"], each["length"]) for each in found] == [
+        ("logs/a.txt", 0, 7),
+        ("b.txt", 0, 7),
+        ("caf\\xe9.txt", 0, 7),
+        (str(queue.folder / files[0]), 0, 7),
+    ]
+
+
+EXCEPTIONS = """
+import asyncio, logging, sys
+import opsq
+
+logging.basicConfig(format="%(message)s")
+
+def broken(chunk):
+    raise ValueError("no")
+
+async def read(id):
+    async with opsq.connect_async() as q:
+        async for result in q.submission(id).results():
+            pass
+
+if __name__ == "__main__":
+    with opsq.connect() as q:
+        s = q.submission(int(sys.argv[1]))
+        with q.consumer("OldestFirst") as consumer:
+            consumer.run_each_chunk(broken, mode="threads")
+        try:
+            list(s.results())
+        except opsq.errors.WorkFailed as error:
+            print(error.message)
+            print(error.details["input"], error.details["offset"], error.details["length"])
+        try:
+            asyncio.run(read(s.id))
+        except opsq.errors.WorkFailed as error:
+            print(error.message)
+        print(*[(chunk.index, *found) for chunk, found in s.first_dead(5)])
+"""
+
+
+def test_exceptions_and_the_log_of_python_name_the_input(queue):
+    submission = queue.ok("submit", "--max-attempts", "1", queue.file("a.txt", b"one\ntwo\n")).text
+    queue.file("exceptions.py", EXCEPTIONS.encode())
+    ran = queue.shell(f'"{sys.executable}" exceptions.py {submission}')
+    assert ran.status == 0, ran.err
+    cut = "a.txt, bytes 0-7"
+    lacking = f"Chunk {submission}/0 ({cut}) has no result: it died or was skipped; the submission is failed."
+    assert ran.lines == [lacking, "a.txt 0 8", lacking, "(0, 'a.txt', 0, 8)"]
+    assert f"Chunk {submission}/0 ({cut}) failed: ValueError: no" in ran.err

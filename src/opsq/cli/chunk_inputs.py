@@ -39,11 +39,10 @@ class ChunkInputs:
 
     def of(self, submission_id: int, index: int) -> InputRange | None:
         """The input of a chunk, if it is known."""
+        from opsq.content.manifest import known_input
+
         reader = self._reader(submission_id)
-        try:
-            return None if reader is None else reader.input_of(index)
-        except OpsqError:
-            return None
+        return None if reader is None else known_input(lambda: reader.input_of(index))
 
     def of_events(self, events: Sequence[HistoryEvent]) -> dict[int, InputRange]:
         """The input of the first chunk of each event, by the seq of the event, as far as it is known."""

@@ -5,13 +5,16 @@ It must not decide an exit status or print a document: that is for the verbs tha
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from opsq.cli.caller import Caller
-from opsq.cli.lasting_connection import RECONNECT_S
+from opsq.cli.chunk_inputs import ChunkInputs
+from opsq.cli.lasting_connection import RECONNECT_S, LastingConnection
 from opsq.cli.options import values
 from opsq.cli.output.folding import folded
 from opsq.cli.output.progress import new_progress, print_above
@@ -74,14 +77,19 @@ def remark_unfinished(caller: Caller, submission_ids: list[SubmissionId], output
     )
 
 
-def failure_of(states: list[SubmissionState]) -> WorkFailed | None:
+def failure_of(caller: Caller, states: list[SubmissionState]) -> WorkFailed | None:
     """What it means that submissions ended so: None when all are completed."""
     bad = [state for state in states if state.state != "completed"]
     if not bad:
         return None
     dead = [state.submission_id for state in bad if state.dead_count]
     hint = f"`opsq dead list {dead[0]}` names the dead chunks." if dead else ""
-    return WorkFailed("\n".join(f"Submission {_name(state)} {ending(state)}" for state in bad), hint=hint)
+    lines = [f"Submission {_name(state)} {ending(state)}" for state in bad]
+    with contextlib.suppress(Unreachable), LastingConnection(caller) as daemon:  # without one, inputs are unknown
+        inputs = ChunkInputs(daemon)
+        inputs.look_up(dead)
+        lines = [f"Submission {_name(state)} {ending(state, partial(inputs.of, state.submission_id))}" for state in bad]
+    return WorkFailed("\n".join(lines), hint=hint)
 
 
 def _name(state: SubmissionState) -> str:

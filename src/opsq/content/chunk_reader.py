@@ -13,7 +13,16 @@ from typing import NamedTuple
 
 from opsq.content.content_store import Store
 from opsq.content.file_io import Identity, Roots, check_path
-from opsq.content.manifest import Content, InputRange, InputTable, PartTable, Table, unpack_numbers
+from opsq.content.manifest import (
+    Content,
+    InputRange,
+    InputTable,
+    PartTable,
+    Table,
+    decode,
+    known_input,
+    unpack_numbers,
+)
 from opsq.errors import ContentMissing, NotFound, StoreNotVisible
 from opsq.ids import mask_indexes
 
@@ -281,3 +290,12 @@ class ChunkReader:
             return
         for start, end in group:
             yield self.header + content[start - first : end - first]
+
+
+def input_of(store: Store, content: bytes, index: int) -> InputRange | None:
+    """The input of a chunk, if it can be found out.
+
+    Args:
+        content: the description of its submission's content.
+    """
+    return known_input(lambda: ChunkReader(store, decode(content)).input_of(index))

@@ -15,14 +15,14 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import NamedTuple, overload
 
 import msgspec
 
 from opsq.content.content_store import Store
-from opsq.errors import VersionMismatch
+from opsq.errors import OpsqError, VersionMismatch
 from opsq.printable import printable
 
 INLINE_LIMIT_BYTES = 4096
@@ -99,6 +99,14 @@ class InputRange(NamedTuple):
         name = "stdin" if self.name == "-" else printable(self.name)
         end = self.offset_bytes + self.size_bytes
         return f"{name}, bytes {self.offset_bytes}-{end - 1}" if self.size_bytes else f"{name}, empty"
+
+
+def known_input(find: Callable[[], InputRange | None]) -> InputRange | None:
+    """The input of a chunk, None also if it cannot be found out: what is reported may be that."""
+    try:
+        return find()
+    except OpsqError:
+        return None
 
 
 def input_note(found: InputRange | None) -> str:

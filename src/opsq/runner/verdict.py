@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from opsq.client.sync.chunk import Chunk
-from opsq.content.manifest import InputRange, input_note
+from opsq.content.manifest import input_note, known_input
 from opsq.errors import (
     READER_ERRORS,
     CommandNotExecutable,
@@ -188,8 +188,8 @@ class VerdictGiver:
         if chunk.is_revoked:
             chunk.release()
             return
-        text = " ".join(word for word in (f"Chunk {name_of(chunk)}{input_note(_input_of(chunk))} failed", how) if word)
         end = _end_of(chunk, "failed", reason, run_s, status, number)
+        text = f"Chunk {name_of(chunk)}{input_note(end.input)} failed {how}".rstrip()
         self.failures.enter(chunk, end, text, told, is_shared=is_shared)
         self._tally.ended_with(
             (status or 128 + (number or 0)) if status is not None or number is not None else _FAILED_STATUS
@@ -212,13 +212,13 @@ def _end_of(
     number: int | None = None,
 ) -> ChunkEnd:
     return ChunkEnd(
-        chunk.submission_id, chunk.index, chunk.attempt, outcome, status, number, run_s, reason, _input_of(chunk)
+        chunk.submission_id,
+        chunk.index,
+        chunk.attempt,
+        outcome,
+        status,
+        number,
+        run_s,
+        reason,
+        known_input(lambda: chunk.input),
     )
-
-
-def _input_of(chunk: Chunk) -> InputRange | None:
-    """The input of a chunk, if it can be read: what is reported may be that it cannot."""
-    try:
-        return chunk.input
-    except OpsqError:
-        return None

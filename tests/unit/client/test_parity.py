@@ -28,7 +28,6 @@ PAIRS: list[tuple[type, type]] = [
 
 DIFFERENT = {
     "Queue.open": "the embedded queue, which has no event loop",
-    "Submission.first_dead": "a page; blocking programs leave the loop over `dead` when they have enough",
     "Chunk.described": "what the chunk was made of; the blocking one asks its consumer",
     "Consumer.take": "for loops that are driven from outside, as those of `opsq consume`; an event loop needs none",
     "Consumer.want": "as take",

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from opsq.cli.caller import Caller
 from opsq.cli.output.readable import brief
-from opsq.cli.output.submission_documents import ranges, started_at
+from opsq.cli.output.submission_documents import ranges
 from opsq.runner.process.process_group import signal_name
 from opsq.wire.messages import History, HistoryEvent, HistoryFilter, HistoryRows, Request
 
@@ -99,7 +99,7 @@ def show(caller: Caller, events: Sequence[HistoryEvent], *, title: str) -> None:
 
 
 def _shown(caller: Caller, event: HistoryEvent) -> list[object]:
-    began = started_at(event)
+    began = event.started_at
     return [
         _chunks(event, is_alone=caller.is_rich),
         event.event,

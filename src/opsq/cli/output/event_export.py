@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self
 import msgspec
 
 from opsq.cli.output.json_output import path_text
-from opsq.cli.output.submission_documents import EventShape, ranges, started_at
+from opsq.cli.output.submission_documents import EventShape, ranges
 from opsq.content.file_io import write_failure
 from opsq.content.manifest import InputRange
 from opsq.content.output_file import open_output
@@ -151,7 +151,7 @@ _PARQUET: dict[str, tuple[str, Callable[..., object]]] = {
     "indexes": ("string", lambda event, *_: ranges(event.block * 64, event.mask)),
     "attempt": ("int32", lambda event, *_: event.attempt),
     "consumer": ("string", lambda event, *_: event.consumer),
-    "started_at": ("instant", lambda event, *_: _micros(started_at(event))),
+    "started_at": ("instant", lambda event, *_: _micros(event.started_at)),
     "wait_s": ("float64", lambda event, *_: event.wait_s),
     "run_s": ("float64", lambda event, *_: event.run_s),
     "run_max_s": ("float64", lambda event, *_: event.run_max_s),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import msgspec
@@ -15,6 +16,7 @@ from opsq.cli.output.json_output import text_or_base64
 from opsq.cli.output.submission_documents import ResultShape
 from opsq.cli.output.submission_text import ending
 from opsq.client.core.result_pages import ResultCursor
+from opsq.content.chunk_reader import input_of
 from opsq.content.content_store import Store
 from opsq.content.manifest import decode
 from opsq.content.output_file import STDOUT, open_output
@@ -168,21 +170,22 @@ class ResultStream:
                 f"`opsq wait {self._submission_id}` waits for its end; --follow writes the results as they come."
             )
             raise
-        except WorkFailed as error:
-            self._explain(error)
-            raise
+        except WorkFailed:
+            raise self._lacking() from None
 
-    def _explain(self, error: WorkFailed) -> None:
-        """Add how the submission of a chunk without a result has ended, and what can be done."""
+    def _lacking(self) -> WorkFailed:
+        """The error for a chunk without a result: how its submission has ended, and what can be done."""
         state = self._daemon.call(Show(self._daemon.next_id(), self._submission_id), Shown).submission
+        inputs = partial(input_of, self.store, self._cursor.content)
+        why = "" if state.state == "completed" else f"its submission {ending(state, inputs)}"
+        error = self._cursor.lacking(inputs(self._cursor.index), why)
         error.hint = "--skip-dead leaves such chunks out."
-        if state.state != "completed":
-            error.message = f"{error.message.partition(':')[0]}: its submission {ending(state)}"
         if state.dead_count:
             error.hint = (
                 f"`opsq dead list {self._submission_id}` says why, and "
                 f"`opsq dead requeue {self._submission_id}` tries again; {error.hint}"
             )
+        return error
 
 
 class Given:

@@ -23,6 +23,9 @@ class ReservedChunk(Shape):
     submission_id: str
     index: int
     attempt: int
+    input: str | None = None
+    offset: int | None = None
+    length: int | None = None
 
 
 class ReserveDocument(Shape):
@@ -302,7 +305,7 @@ class EventShape(Shape):
             indexes=ranges(first, mask),
             attempt=event.attempt,
             consumer=event.consumer,
-            started_at=instant(started_at(event)),
+            started_at=instant(event.started_at),
             wait_s=event.wait_s,
             run_s=event.run_s,
             run_max_s=event.run_max_s,
@@ -394,11 +397,6 @@ def input_fields(found: InputRange | None) -> dict[str, Any]:
     if found is None:
         return {}
     return {"input": path_text(found.name), "offset": found.offset_bytes, "length": found.size_bytes}
-
-
-def started_at(event: HistoryEvent) -> int | None:
-    """When an attempt began, by its run time; of several chunks the one that ran longest."""
-    return event.at - round(event.run_max_s * 1000) if event.run_max_s else None
 
 
 def ranges(first: int, mask: int) -> str:

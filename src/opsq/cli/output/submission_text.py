@@ -6,9 +6,19 @@ It must not print, nor know what a verb shows.
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from opsq.cli.options import values
+from opsq.content.manifest import input_note
 from opsq.wire.messages import SubmissionState
+
+if TYPE_CHECKING:
+    from opsq.content.manifest import InputRange
+
+_DEATH = re.compile(r"Chunk (\d+)(?= is dead)")
+"""The reason that the engine records of a submission that a dead chunk has ended."""
 
 
 def named(submission_id: int, title: str | None) -> str:
@@ -16,10 +26,21 @@ def named(submission_id: int, title: str | None) -> str:
     return f"{submission_id} ({title})" if title else str(submission_id)
 
 
-def ending(state: SubmissionState) -> str:
-    """How a submission has ended, with the recorded reason: the predicate of a sentence about it."""
+def ending(state: SubmissionState, inputs: Callable[[int], InputRange | None] | None = None) -> str:
+    """How a submission has ended, with the recorded reason: the predicate of a sentence about it.
+
+    Args:
+        inputs: finds the input of a chunk of it, by index; None: nothing is known of them.
+    """
     verb = "has" if state.state in {"failed", "expired"} else "is"
-    return f"{verb} {state.state}" + (f": {state.reason}" if state.reason else ".")
+    return f"{verb} {state.state}" + (f": {reason_text(state, inputs)}" if state.reason else ".")
+
+
+def reason_text(state: SubmissionState, inputs: Callable[[int], InputRange | None] | None) -> str:
+    """The recorded reason, with the input of the dead chunk that it names; see `ending`."""
+    if inputs is None or state.state != "failed":
+        return state.reason
+    return _DEATH.sub(lambda found: f"{found[0]}{input_note(inputs(int(found[1])))}", state.reason, count=1)
 
 
 def pairs_text(metadata: dict[str, int | str]) -> str:

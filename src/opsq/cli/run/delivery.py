@@ -14,6 +14,7 @@ from opsq.cli.output.result_writer import Given, Sink
 from opsq.cli.run.feed import Stopped
 from opsq.client.core.result_pages import ResultCursor
 from opsq.content.manifest import decode
+from opsq.errors import WorkFailed
 from opsq.wire.messages import ResultRows
 
 if TYPE_CHECKING:
@@ -91,5 +92,7 @@ class Delivery:
                 folder = decode(page.content).folder
             given = Given(cursor.take(page))
             sink.write(given, self._producer.contents.store, folder)
+            if isinstance(given.failure, WorkFailed):
+                raise cursor.lacking(self._producer.contents.known_input(cursor.content, cursor.index))
             if given.failure is not None:
                 raise given.failure

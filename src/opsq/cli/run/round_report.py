@@ -125,9 +125,8 @@ class RoundReport:
             )
         named = self._round.dead(submission_id, _NAMED_DEAD_COUNT)
         lines += [
-            f"Chunk {submission_id}/{chunk.index}{input_note(self._round.input_of(submission_id, chunk.index))}: "
-            f"{brief(chunk.reason.strip())}"
-            for chunk in named
+            f"Chunk {submission_id}/{chunk.index}{input_note(found)}: {brief(chunk.reason.strip())}"
+            for chunk, found in named
         ]
         first = "After `opsq start`, " if self._is_temporary else ""
         if self._changes:
@@ -139,7 +138,7 @@ class RoundReport:
             hint = f"{first}`opsq dead list {submission_id}` shows what died, and "
             hint += f"`opsq dead requeue {submission_id}` gives it new attempts"
             hint += "; so does the same command, which continues with the rest." if self._plan.is_resumable else "."
-            hint += self._status_hint(named)
+            hint += self._status_hint([chunk for chunk, _ in named])
         return WorkFailed("\n".join(lines), hint=hint)
 
     def _status_hint(self, dead: list[DeadChunk]) -> str:

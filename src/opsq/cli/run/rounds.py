@@ -19,7 +19,7 @@ from msgspec import UnsetType
 from opsq.client.sync.producer import Producer
 from opsq.content.content_writer import ContentWriter
 from opsq.content.manifest import Content, InputRange
-from opsq.errors import Conflict, NotFound, OpsqError
+from opsq.errors import Conflict, NotFound
 from opsq.units import format_instant
 from opsq.wire.messages import (
     Cancel,
@@ -322,21 +322,9 @@ class Round:
         """Whether a segment has dead chunks."""
         return bool(self._producer.submission(submission_id).state().dead_count)
 
-    def input_of(self, submission_id: int, index: int) -> InputRange | None:
-        """The input of a chunk, if it can be told."""
-        try:
-            return self._producer.submission(submission_id).input(index)
-        except OpsqError:
-            return None
-
-    def dead(self, submission_id: int, count: int) -> list[DeadChunk]:
-        """The first dead chunks of a segment."""
-        found: list[DeadChunk] = []
-        for chunk in self._producer.submission(submission_id).dead():
-            found.append(chunk)
-            if len(found) == count:
-                break
-        return found
+    def dead(self, submission_id: int, count: int) -> list[tuple[DeadChunk, InputRange | None]]:
+        """The first dead chunks of a segment, with their inputs."""
+        return self._producer.submission(submission_id).first_dead(count)
 
 
 def _digest(what: object) -> str:

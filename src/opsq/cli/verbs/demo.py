@@ -64,7 +64,7 @@ def demo(
         say.step(f"At work: {consumers} × opsq consume --until-empty -s {STRATEGY} -- {' '.join(command)}")
         _work(private, folder, command, consumers, submission_id)
         states = wait_for(private, [submission_id], _END_S)
-        if failure := failure_of(states):
+        if failure := failure_of(private, states):
             raise failure
         worked_s = time.monotonic() - began
         output = folder / "results.txt"

@@ -60,9 +60,21 @@ def reserve(
         for index in mask_indexes(grant.block, grant.mask)
     ]
     if caller.is_json:
-        from opsq.cli.output.submission_documents import ReservedChunk, ReserveDocument
+        from opsq.cli.output.submission_documents import ReservedChunk, ReserveDocument, input_fields
+        from opsq.client.core.content_access import Contents
 
-        chunks = [ReservedChunk(str(h), str(h.submission_id), h.index, grant.attempt) for grant, h in handles]
+        contents = Contents(daemon.welcome)
+        described = {one.submission_id: one.content for one in reply.submissions}
+        chunks = [
+            ReservedChunk(
+                str(h),
+                str(h.submission_id),
+                h.index,
+                grant.attempt,
+                **input_fields(contents.known_input(described[h.submission_id], h.index)),
+            )
+            for grant, h in handles
+        ]
         caller.document(ReserveDocument(chunks, reply.deadline_s))
     caller.lines([str(handle) for _, handle in handles])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from itertools import islice
 
 from msgspec import UNSET
@@ -16,7 +17,7 @@ from opsq.cli.output import attempts, running_chunks
 from opsq.cli.output.json_output import CauseShape, path_text
 from opsq.cli.output.progress_meter import ProgressMeter
 from opsq.cli.output.submission_documents import EventShape, RunningDocument, SubmissionShape
-from opsq.cli.output.submission_text import pairs_text
+from opsq.cli.output.submission_text import pairs_text, reason_text
 from opsq.content.input_file import STDIN
 from opsq.errors import UsageError
 from opsq.ids import SubmissionId
@@ -69,6 +70,7 @@ def show(
         inputs = ChunkInputs(daemon)
         inputs_count, names = inputs.names(submission_id, INPUTS_SHOWN)
         input_ranges = inputs.of_events(failed)
+        reason = reason_text(state, partial(inputs.of, submission_id))
     shape = SubmissionShape.from_state(state)
     shape.rate_per_s, shape.left_s = meter.rate_per_s or UNSET, meter.left_s or UNSET
     shape.inputs_count, shape.inputs = inputs_count, list(map(path_text, names))
@@ -77,7 +79,7 @@ def show(
     shape.held_back = CauseShape.of(shown.held_back)
     caller.document(shape)
     held = caller.held_back("It", shown.held_back)
-    caller.table(("", ""), _details(caller, state, shape, meter, held))
+    caller.table(("", ""), _details(caller, state, reason, shape, meter, held))
     if caller.is_rich and len(failed) > ATTEMPTS_DRAWN:
         failed, has_more = failed[-ATTEMPTS_DRAWN:], True
     attempts.show(caller, failed, title="Recent failures")
@@ -122,24 +124,21 @@ def _inputs_text(shape: SubmissionShape) -> str:
 
 
 def _details(
-    caller: Caller, state: SubmissionState, shape: SubmissionShape, meter: ProgressMeter, held: list[str]
+    caller: Caller,
+    state: SubmissionState,
+    reason: str,
+    shape: SubmissionShape,
+    meter: ProgressMeter,
+    held: list[str],
 ) -> list[tuple[str, object]]:
     rows: list[tuple[str, object]] = [
-        (name.replace("_", " "), getattr(shape, name))
-        for name in (
-            "submission_id",
-            "title",
-            "state",
-            "reason",
-            "chunks",
-            "completed",
-            "waiting",
-            "delayed",
-            "reserved",
-            "dead",
-            "skipped",
-        )
+        ("submission id", shape.submission_id),
+        ("title", shape.title),
+        ("state", shape.state),
+        ("reason", reason),
     ]
+    counts = ("chunks", "completed", "waiting", "delayed", "reserved", "dead", "skipped")
+    rows += [(name, getattr(shape, name)) for name in counts]
     backoff = shape.backoff
     rows += [("blocked", sentence) for sentence in held]
     rows += [

@@ -203,7 +203,7 @@ def _finish(caller: Caller, document: SubmitDocument, output: str | None, shapin
         remark_unfinished(caller, [submission_id], output)
         raise
     document = replace(document, state=states[0].state)
-    failure: OpsqError | None = failure_of(states)
+    failure: OpsqError | None = failure_of(caller, states)
     if failure is None and output is not None:
         try:
             with LastingConnection(caller) as daemon:

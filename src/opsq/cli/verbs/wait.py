@@ -35,7 +35,7 @@ def wait(
     except KeyboardInterrupt:
         remark_unfinished(caller, ids)
         raise
-    failure = failure_of(states)
+    failure = failure_of(caller, states)
     document = WaitDocument([SubmissionShape.from_state(state) for state in states])
     for state in states:
         if state.state == "completed":  # the others are reported as a failure

@@ -7,6 +7,7 @@ sets no signal handlers: an event loop belongs to its program.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import time
 from collections.abc import Awaitable, Callable
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opsq.client.core.chunk_view import ChunkView
 from opsq.client.core.outcome import CHUNK_ERRORS, Outcome, Tally, failed, log_failure, outcome_of, succeeded
-from opsq.errors import UsageError
+from opsq.errors import OpsqError, UsageError
 
 if TYPE_CHECKING:
     from opsq.client.aio.chunk import AsyncChunk
@@ -101,7 +102,10 @@ class AsyncRun:
             await chunk.release()
         else:
             self._counts["failed"] += 1
-            log_failure(chunk, outcome)
+            found = None
+            with contextlib.suppress(OpsqError):
+                found = await chunk.input()
+            log_failure(chunk, outcome, found)
             await chunk.fail(outcome.reason, delay_s=outcome.delay_s, retry=not outcome.is_final, run_s=outcome.run_s)
 
 

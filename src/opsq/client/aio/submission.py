@@ -14,7 +14,7 @@ from opsq.client.core.arguments import seconds
 from opsq.client.core.content_access import Contents
 from opsq.client.core.held_block import Result
 from opsq.client.core.result_pages import ResultCursor, bad_result_logger, only_described, request_parts
-from opsq.errors import TimedOut
+from opsq.errors import TimedOut, WorkFailed
 from opsq.ids import SubmissionId
 from opsq.wire.messages import (
     Attachment,
@@ -97,9 +97,12 @@ class AsyncSubmission:
                 yield chunk
             after = page.next_after
 
-    async def first_dead(self, count: int) -> list[DeadChunk]:
-        """The first of its dead chunks."""
-        return (await self._link.call(Dead(self._link.next_id(), self.id, (0, -1), count), DeadChunks)).chunks
+    async def first_dead(self, count: int) -> list[tuple[DeadChunk, InputRange | None]]:
+        """The first of its dead chunks, with their inputs; see `Submission.first_dead`."""
+        chunks = (await self._link.call(Dead(self._link.next_id(), self.id, (0, -1), count), DeadChunks)).chunks
+        described = (await self._link.call(Describe(self._link.next_id(), [self.id]), Described)).submissions
+        content = described[0].content if described else b""
+        return [(chunk, await self._known_input(content, chunk.index)) for chunk in chunks]
 
     async def input(self, index: int) -> InputRange | None:
         """The input of a chunk of it; see `Submission.input`."""
@@ -144,5 +147,11 @@ class AsyncSubmission:
     async def _pages(self, cursor: ResultCursor) -> AsyncIterator[Result]:
         while not cursor.is_done:
             page = await self._link.call(cursor.request(self._link.next_id()), ResultRows)
-            for result in cursor.take(page):
-                yield result
+            try:
+                for result in cursor.take(page):
+                    yield result
+            except WorkFailed:
+                raise cursor.lacking(await self._known_input(cursor.content, cursor.index)) from None
+
+    async def _known_input(self, content: bytes, index: int) -> InputRange | None:
+        return await asyncio.to_thread(self._queue.contents.known_input, content, index)

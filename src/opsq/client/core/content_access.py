@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from opsq.content.chunk_reader import ChunkReader
     from opsq.content.content_store import Store
     from opsq.content.file_io import Roots
-    from opsq.content.manifest import Content
+    from opsq.content.manifest import Content, InputRange
     from opsq.content.result_objects import ResultWriter
 
 _READERS_LIMIT = 64
@@ -73,6 +73,12 @@ class Contents:
                 del readers[next(iter(readers))]
             readers[described.submission_id] = reader
         return reader
+
+    def known_input(self, content: bytes, index: int) -> InputRange | None:
+        """The input of a chunk of the submission with this content, if it can be found out."""
+        from opsq.content.chunk_reader import input_of
+
+        return input_of(self.unchecked, content, index)
 
     def result_writer(self, described: SubmissionContent, consumer: str) -> ResultWriter:
         """A new writer for the large results of a submission."""

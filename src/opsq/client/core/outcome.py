@@ -11,11 +11,15 @@ import time
 import traceback
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from opsq.content.manifest import input_note
 from opsq.errors import READER_ERRORS, ContentChanged, InputUnreadable
+
+if TYPE_CHECKING:
+    from opsq.content.manifest import InputRange
 
 REASON_LIMIT = 16384
 """The daemon keeps this many characters of a reason."""
@@ -137,11 +141,12 @@ def reason_of(error: BaseException) -> str:
     return f"{summary}\n{_shortened(text, REASON_LIMIT - len(summary) - 1)}"
 
 
-def log_failure(chunk: Any, outcome: Outcome) -> None:
+def log_failure(chunk: Any, outcome: Outcome, found: InputRange | None) -> None:
     """Say in the log `opsq` that a chunk failed; the whole reason is kept by the daemon."""
     how = " for good" if outcome.is_final else ""
     first_line = outcome.reason.partition("\n")[0]
-    logging.getLogger("opsq").warning("Chunk %s/%d failed%s: %s", chunk.submission_id, chunk.index, how, first_line)
+    name = f"{chunk.submission_id}/{chunk.index}{input_note(found)}"
+    logging.getLogger("opsq").warning("Chunk %s failed%s: %s", name, how, first_line)
 
 
 def _is_of_handler(frames: TracebackType | None) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -25,6 +25,9 @@ from opsq.wire.messages import (
     SubmissionContent,
     SubmissionState,
 )
+
+if TYPE_CHECKING:
+    from opsq.content.manifest import InputRange
 
 OnClose = Literal["leave", "cancel"]
 
@@ -63,6 +66,7 @@ class ResultCursor:
     ) -> None:
         self.content = b""
         self.is_done = False
+        self._state = ""
         self._submission_id = submission_id
         self._is_following = is_following
         self._skip_dead = skip_dead
@@ -83,6 +87,7 @@ class ResultCursor:
             DatabaseDamaged: the result of the next chunk is malformed.
         """
         self.content = page.content or self.content  # it comes with the first page only
+        self._state = page.state
         if not (page.is_final or self._is_following):
             raise NotFinished(
                 f"Submission {self._submission_id} is {page.state}, so it has no results yet.",
@@ -108,12 +113,19 @@ class ResultCursor:
                 elif not page.is_final:
                     return
                 elif not self._skip_dead:
-                    raise WorkFailed(
-                        f"Chunk {self._submission_id}/{index} has no result: it died or was skipped; "
-                        f"the submission is {page.state}."
-                    )
+                    raise self.lacking(None)
             self.index = end
         self.is_done = self.index >= page.chunks_count
+
+    def lacking(self, found: InputRange | None, why: str = "") -> WorkFailed:
+        """Why nothing comes after `take` has raised it, with the input of the chunk, which the caller has looked up."""
+        from opsq.content.manifest import input_note
+
+        why = why or f"it died or was skipped; the submission is {self._state}."
+        name = f"Chunk {self._submission_id}/{self.index}{input_note(found)}"
+        error = WorkFailed(f"{name} has no result: {why}")
+        error.details = _details(self._submission_id, self.index, found)
+        return error
 
     def read(self, read: Callable[[bytes, ResultPlace], bytes], result: Result) -> bytes | None:
         """The bytes of the result that was given last; None: it is gone from the store, and passed over.
@@ -193,19 +205,34 @@ def check_on_close(on_close: str) -> None:
         raise UsageError(f"on_close is {on_close!r}; it may be 'leave' or 'cancel'.")
 
 
-def failure(state: SubmissionState, dead: Sequence[DeadChunk], error: WorkFailed) -> WorkFailed:
-    """The exception for a chunk without a result, with the names of chunks that died."""
+def failure(
+    state: SubmissionState, dead: Sequence[tuple[DeadChunk, InputRange | None]], error: WorkFailed
+) -> WorkFailed:
+    """The exception for a chunk without a result, with the names of chunks that died; its details are of the first."""
+    from opsq.content.manifest import input_note
+
     if not dead:
         return error
     named = "; ".join(
-        f"chunk {chunk.index}: {chunk.reason.partition(chr(10))[0] or 'no reason given'}" for chunk in dead
+        f"chunk {chunk.index}{input_note(found)}: {chunk.reason.partition(chr(10))[0] or 'no reason given'}"
+        for chunk, found in dead
     )
     more = f"; and {state.dead_count - len(dead)} more" if state.dead_count > len(dead) else ""
-    return WorkFailed(
+    worded = WorkFailed(
         f"Submission {state.submission_id} is {state.state}, and work on it failed for good: {named}{more}.",
         hint=f"`opsq dead list {state.submission_id}` lists them;"
         f" `opsq dead requeue {state.submission_id}` retries them.",
     )
+    worded.details = _details(state.submission_id, dead[0][0].index, dead[0][1])
+    return worded
+
+
+def _details(submission_id: int, index: int, found: InputRange | None) -> dict[str, int | float | str]:
+    """A chunk and its input, for programs that catch an exception about it."""
+    details: dict[str, int | float | str] = {"submission_id": submission_id, "index": index}
+    if found is not None:
+        details |= {"input": found.name, "offset": found.offset_bytes, "length": found.size_bytes}
+    return details
 
 
 def request_parts(indexes: Sequence[int] | None) -> list[list[int] | None]:

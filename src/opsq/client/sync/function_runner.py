@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from opsq.client.core.drain_signals import DrainSignals
 from opsq.client.core.outcome import Outcome, Tally, log_failure, outcome_of
+from opsq.content.manifest import known_input
 from opsq.errors import OpsqError, UsageError
 
 if TYPE_CHECKING:
@@ -256,7 +257,7 @@ def _give(chunk: Chunk, outcome: Outcome) -> bool:
     if chunk.is_revoked:  # its failure would be refused
         chunk.release()
         return False
-    log_failure(chunk, outcome)
+    log_failure(chunk, outcome, known_input(lambda: chunk.input))
     chunk.fail(
         outcome.reason,
         delay_s=outcome.delay_s,

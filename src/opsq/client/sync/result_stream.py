@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterator
-from itertools import islice
 from typing import Any, Self
 
 from opsq.client.core.operations import Decode
@@ -59,7 +58,7 @@ def _results(
             else:
                 yield from decode(result)
     except WorkFailed as error:
-        raise failure(submission.state(), list(islice(submission.dead(), NAMED_DEAD_COUNT)), error) from error
+        raise failure(submission.state(), submission.first_dead(NAMED_DEAD_COUNT), error) from error
     except GeneratorExit:
         if on_close == "cancel":
             try:

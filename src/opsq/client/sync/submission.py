@@ -13,7 +13,7 @@ from opsq.client.core.content_access import Contents
 from opsq.client.core.held_block import Result
 from opsq.client.core.result_pages import ResultCursor, bad_result_logger, only_described, request_parts
 from opsq.client.sync.link import Link
-from opsq.errors import TimedOut
+from opsq.errors import TimedOut, WorkFailed
 from opsq.ids import SubmissionId
 from opsq.wire.messages import (
     Attachment,
@@ -115,6 +115,13 @@ class Submission:
             yield from page.chunks
             after = page.next_after
 
+    def first_dead(self, count: int) -> list[tuple[DeadChunk, InputRange | None]]:
+        """The first of its dead chunks, with their inputs as far as these can be found out."""
+        chunks = self._link.call(Dead(self._link.next_id(), self.id, (0, -1), count), DeadChunks).chunks
+        described = self._link.call(Describe(self._link.next_id(), [self.id]), Described).submissions
+        content = described[0].content if described else b""
+        return [(chunk, self._contents.known_input(content, chunk.index)) for chunk in chunks]
+
     def input(self, index: int) -> InputRange | None:
         """The input of a chunk of it, a dead one for example; see `Chunk.input`."""
         described = self._link.call(Describe(self._link.next_id(), [self.id]), Described)
@@ -160,4 +167,7 @@ class Submission:
     def _pages(self, cursor: ResultCursor) -> Iterator[Result]:
         while not cursor.is_done:
             page = self._link.call(cursor.request(self._link.next_id()), ResultRows)
-            yield from cursor.take(page)
+            try:
+                yield from cursor.take(page)
+            except WorkFailed:
+                raise cursor.lacking(self._contents.known_input(cursor.content, cursor.index)) from None

@@ -15,6 +15,7 @@ from opsq.client.core.result_pages import results_of
 from opsq.client.sync.queue import Queue
 from opsq.content.content_store import Store
 from opsq.content.manifest import decode as decode_content
+from opsq.content.manifest import input_note
 from opsq.errors import NotFinished, NotFound, WorkFailed
 from opsq.ids import BLOCK_CHUNKS, first_bits, mask_indexes
 from opsq.spark.formats.chunk_format import ChunkFormat, read_chunk_format
@@ -123,10 +124,10 @@ def check_final(queue: Queue, source: SourceSubmission, *, skips_dead: bool) -> 
         )
     lacking = state.chunks_count - state.completed_count
     if lacking and not skips_dead:
-        first = next(iter(submission.dead()), None)
         what = f"{lacking} of {state.chunks_count} chunks of submission {source.submission_id} have no result"
-        named = (
-            f"; chunk {first.index} died: {first.reason.strip() or 'no reason was given'}" if first is not None else ""
+        named = "".join(
+            f"; chunk {chunk.index}{input_note(found)} died: {chunk.reason.strip() or 'no reason was given'}"
+            for chunk, found in submission.first_dead(1)
         )
         raise WorkFailed(
             f"{what}{named}.",

@@ -188,6 +188,11 @@ class HistoryEvent(Record):
     signal: int | None
     reason: str
 
+    @property
+    def started_at(self) -> int | None:
+        """When the attempt began, by its run time; of several chunks the one that ran longest."""
+        return self.at - round(self.run_max_s * 1000) if self.run_max_s else None
+
 
 class History(Message):
     """Ask for events after the seq `after`, or, `newest_first`, before it (None: from that end). → HistoryRows."""

@@ -33,6 +33,7 @@ from opsq.cli.spark.fleet_work import (
 )
 from opsq.cli.spark.job import Interrupted, Session, opened
 from opsq.cli.spark.spark_documents import SparkRunDocument
+from opsq.content.manifest import input_note
 from opsq.daemon.temporary_daemon import DaemonUse
 from opsq.errors import NotFinished, OpsqError, TimedOut, UsageError, WorkFailed
 from opsq.spark.source.result_fetch import FINAL_STATES
@@ -153,10 +154,10 @@ def missing_results(submission: Submission, deadline_s: float | None) -> OpsqErr
             f"The strategy takes no more of them: {left}", hint=f"`opsq explain {state.submission_id}` shows why."
         )
     lines = [f"{state.dead_count} of {values.counted(state.chunks_count, 'chunk')} died."]
-    for number, letter in enumerate(submission.dead()):
-        if number == _SHOWN_DEAD_COUNT:
-            break
-        lines.append(f"Chunk {state.submission_id}/{letter.index}: {letter.reason.strip()}")
+    lines += [
+        f"Chunk {state.submission_id}/{chunk.index}{input_note(found)}: {chunk.reason.strip()}"
+        for chunk, found in submission.first_dead(_SHOWN_DEAD_COUNT)
+    ]
     return WorkFailed(
         "\n".join(lines),
         hint=f"`opsq dead list {state.submission_id}` shows why, `opsq dead requeue` gives new attempts.",
