@@ -183,10 +183,110 @@ def test_a_shown_submission_can_be_changed_and_submitted_again(queue):
         "unique",
         "unique_until",
         "unique_held",
-        "inputs",
-        "inputs_count",
     }
     assert queue.ok("read", f"{second}/2").out == b"2\n"
+
+
+def test_shown_submission_is_submitted_again_with_its_header_and_inputs(queue):
+    queue.file("t.csv", b"h\n1\n22\n")
+    queue.file("u.csv", b"h\n3\n")
+    words = {
+        "copied": ["--csv-header", "--lines", "1", "t.csv", "u.csv"],
+        "in place": ["--csv-header", "--lines", "1", "--in-place", "t.csv", "u.csv"],
+    }
+    for name, given in words.items():
+        first = queue.ok("submit", *given).text
+        queue.file("shown.json", queue.ok("show", first, "--json").out)
+        again = queue.ok("submit", "--from-json", "shown.json").text
+        for index in range(3):
+            old, new = (queue.ok("read", f"{number}/{index}", "--json").json for number in (first, again))
+            assert new | {"submission_id": first} == old, name
+            assert os.path.basename(new["input"]) == ["t.csv", "t.csv", "u.csv"][index]
+
+
+def test_dry_run_tells_what_every_submission_would_be(queue):
+    """The chunks of a dry run, for people and as JSON, are those that a submission of the same words then has."""
+    queue.file("t.csv", b"h\n1\n22\n")
+    queue.file("u.csv", b"h\n3\n")
+    queue.file("crlf", b"1\r\n2\r\n")
+    queue.file("z.gz", gzip.compress(b"1\n22\n"))
+    queue.file("empty", b"")
+    shown = queue.ok("submit", "--csv-header", "--lines", "1", "t.csv", "u.csv").text
+    queue.file("shown.json", queue.ok("show", shown, "--json").out)
+    lines = ["--lines", "1"]
+    for words in (
+        ["t.csv"],
+        ["?.csv", *lines],
+        ["-", *lines],
+        ["--csv-header", *lines, "t.csv", "u.csv"],
+        ["--csv", "t.csv"],
+        ["--in-place", *lines, "t.csv", "u.csv"],
+        ["--in-place", "--per-file", "t.csv", "empty"],
+        ["--per-file", "t.csv", "empty", "z.gz"],
+        ["--as-is", "z.gz"],
+        ["z.gz", *lines],
+        ["--crlf", "strip", *lines, "crlf"],
+        ["empty"],
+        ["-0", "t.csv", "-m", "a=b", "--priority", "2"],
+        ["--from-json", "shown.json"],
+        ["--from-json", "shown.json", *lines, "crlf", "--crlf", "strip"],
+    ):
+        stdin = b"1\n22\n" if "-" in words else None
+        runs = [
+            queue("submit", *options, *words, stdin=stdin)
+            for options in (["--dry-run", "--json"], ["--dry-run"], ["--json"])
+        ]
+        assert {(ran.status, ran.err) for ran in runs} == {(0, runs[0].err)}, "remarks are the same"
+        planned, submission = runs[0].json, runs[2].json
+        text = [line.split("\t") for line in runs[1].lines]
+        assert (planned["chunks"], planned["bytes"]) == (submission["chunks"], submission["bytes"]), words
+        read = [
+            queue.ok("read", f"{submission['submission_id']}/{index}", "--json").json
+            for index in range(planned["chunks"])
+        ]
+        assert planned["first"] == [
+            {"index": chunk["index"], "input": chunk["input"], "offset": chunk["offset"], "bytes": chunk["length"]}
+            for chunk in read
+        ], words
+        rows = [line[1:] for line in text if line[0].startswith("chunk ")]
+        assert [[row[0].replace("stdin", "-"), *map(int, row[1:])] for row in rows] == [
+            [chunk["input"], chunk["offset"], chunk["length"]] for chunk in read
+        ], words
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["in", "--wait"], "--dry-run and --wait cannot be combined."),
+        (["in", "-o", "out"], "--output needs --wait."),
+        (["--in-place", "/dev/null"], "/dev/null is not a regular file, so it cannot be read in place."),
+        (["--in-place", "-"], "Stdin (-) cannot be read in place: it can be read only once."),
+        (["nothing"], "nothing cannot be read: No such file or directory."),
+        (["*.nothing"], "Nothing matches *.nothing."),
+        (["in", "-m", "x"], "-m x: write KEY=VALUE."),
+        (["in", "--attach", "nothing"], "nothing cannot be read: No such file or directory."),
+        (["in", "--expires", "2020-01-01T00:00Z"], "--expires 2020-01-01T00:00Z: that is in the past."),
+        (["-", "--from-json", "-"], "Stdin (-) can be read only once."),
+        (["-", "--attach", "-"], "Stdin (-) can be read only once."),
+        (["--from-json", "nothing"], "nothing cannot be read: No such file or directory."),
+        (["--from-json", "in"], "--from-json in: JSON is malformed"),
+    ],
+)
+def test_dry_run_refuses_what_a_submission_would(opsq, words, said):
+    opsq.file("in", b"a\n")
+    ran = opsq("submit", "--dry-run", "--json", *words, stdin=b"")
+    assert (ran.status, ran.json["error"]["exit"]) == (2, 2)
+    assert said in ran.json["error"]["message"]
+    assert said in ran.err
+    assert not opsq.state_dir.exists()
+
+
+@pytest.mark.parametrize("words", [["--lines", "5"], ["--in-place"], ["--per-file"], ["--csv-header"], ["--as-is"]])
+def test_chunks_that_are_taken_as_they_are_cannot_be_cut(opsq, words):
+    opsq.file("shown.json", b'{"submission_id": "1"}')
+    ran = opsq("submit", "--from-json", "shown.json", *words)
+    assert ran.status == 2
+    assert "--from-json takes the chunks as they are" in ran.err
 
 
 def test_wait_and_output_do_the_whole_round(queue):

@@ -18,10 +18,11 @@ from opsq.cli.caller import Caller
 from opsq.cli.options.option import duration
 from opsq.cli.options.submission_template import Template
 from opsq.client.sync.connection import Connection
+from opsq.content.content_copy import copy_chunks
 from opsq.content.content_store import Store
 from opsq.content.content_writer import ContentWriter
 from opsq.content.input_chunks import Plan, plan
-from opsq.content.input_file import STDIN, InputFile, open_input
+from opsq.content.input_file import STDIN, InputFile, check_in_place, open_input
 from opsq.content.manifest import Content, encode
 from opsq.content.splitter import Splitting
 from opsq.content.store_kinds import open_store
@@ -89,11 +90,18 @@ def read_whole(path: str) -> bytes:
             raise InputUnreadable(f"{path} cannot be read: {error.strerror}.") from error
 
 
-def plan_of(paths: list[str], splitting: Splitting) -> Plan:
-    """The chunks as they would be; writes nothing."""
+def plan_of(paths: list[str], splitting: Splitting, *, is_in_place: bool) -> Plan:
+    """The chunks as they would be; writes nothing. Raises as `Upload.hand_over`, as far as inputs are concerned."""
     with contextlib.ExitStack() as stack:
-        opened = (stack.enter_context(_open(path, splitting)) for path in paths)
-        return plan(((file.name, file) for file in opened), splitting)
+
+        def opened(path: str) -> tuple[str, InputFile]:
+            file = stack.enter_context(_open(path, splitting))
+            if not is_in_place:
+                return file.name, file
+            check_in_place(file.raw, path)
+            return os.path.abspath(path), file
+
+        return plan(map(opened, paths), splitting)
 
 
 def _open(path: str, splitting: Splitting) -> InputFile:
@@ -147,8 +155,7 @@ class Upload:
             store, folder, chunk_limit_bytes=welcome.chunk_limit_bytes, is_durable=welcome.is_durable
         ) as writer:
             if source is not None:
-                for index in range(source.content.chunks_count):
-                    writer.add_chunk(source.read(index))
+                copy_chunks(source, writer)
             elif is_in_place:
                 for path in paths:
                     writer.add_in_place(path, splitting)

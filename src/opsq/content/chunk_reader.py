@@ -58,12 +58,15 @@ class ChunkReader:
         store: where the content was written.
         content: its description.
         roots: where files in place must really be, because somebody else named them; None: anywhere.
+
+    Attributes:
+        store, content: as given.
     """
 
     def __init__(self, store: Store, content: Content, roots: Roots | None = None) -> None:
         self.content = content
         self._roots = roots
-        self._store = store
+        self.store = store
         self._parts = PartTable(store, content)
         self._inputs = None if content.inputs is None else InputTable(store, content, content.inputs)
         self._last_number = -1
@@ -84,7 +87,7 @@ class ChunkReader:
         if self.content.header_object is None:
             return self.content.header
         name = f"{self.content.folder}/{self.content.header_object}"
-        return self._store.read_range(name, 0, self._store.size_bytes(name))
+        return self.store.read_range(name, 0, self.store.size_bytes(name))
 
     @cached_property
     def is_remote(self) -> bool:
@@ -166,7 +169,7 @@ class ChunkReader:
         if place.path is None:
             return None
         try:
-            descriptor = self._store.files.open(place.path, place.identity, place.roots)
+            descriptor = self.store.files.open(place.path, place.identity, place.roots)
         except ContentMissing:
             self._check_visible(place)
             raise
@@ -255,7 +258,7 @@ class ChunkReader:
             place = _Place(part.name, "", shift, part.identity, self._roots)
         else:
             name = f"{self.content.folder}/{part.name.decode()}"
-            place = _Place(self._store.path(name), name, shift, None, self._store.roots)
+            place = _Place(self.store.path(name), name, shift, None, self.store.roots)
         self._last_number, self._last_place = number, place
         return place
 
@@ -266,8 +269,8 @@ class ChunkReader:
         path, name, shift, identity, roots = place
         try:
             if path is not None:
-                return self._store.files.read(path, shift + start, end - start, identity, roots)
-            return self._store.read_range(name, shift + start, end - start)
+                return self.store.files.read(path, shift + start, end - start, identity, roots)
+            return self.store.read_range(name, shift + start, end - start)
         except ContentMissing:
             self._check_visible(place)
             raise
@@ -275,7 +278,7 @@ class ChunkReader:
     def _check_visible(self, place: _Place) -> None:
         """Raise StoreNotVisible if what is missing is not this content alone: then no chunk is to blame."""
         if place.identity is None:
-            self._store.check_again()
+            self.store.check_again()
         elif place.path is not None and not os.path.isdir(folder := os.path.dirname(os.fsdecode(place.path))):
             raise StoreNotVisible(
                 f"{os.fsdecode(place.path)} cannot be read from here: there is no folder {folder}.",

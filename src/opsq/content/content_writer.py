@@ -10,6 +10,8 @@ import os
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import accumulate
+from operator import eq
 from types import TracebackType
 
 from msgspec.structs import replace
@@ -24,8 +26,9 @@ from opsq.content.input_chunks import (
     cut_file,
     cut_stream,
 )
-from opsq.content.input_file import is_regular, open_raw
+from opsq.content.input_file import check_in_place, open_raw
 from opsq.content.manifest import (
+    ABOUT_LIMIT_BYTES,
     ENDS_LIMIT_COUNT,
     HEADER_LIMIT_BYTES,
     INLINE_LIMIT_BYTES,
@@ -43,7 +46,7 @@ from opsq.content.manifest import (
     pack_numbers,
 )
 from opsq.content.splitter import DEFAULT_CHUNK_LIMIT_BYTES, Splitting
-from opsq.errors import Bug, ChunkTooLarge, ContentChanged, InputUnreadable
+from opsq.errors import Bug, ChunkTooLarge, ContentChanged
 from opsq.fsync import sync_descriptor, sync_path
 
 PART_LIMIT_BYTES = 1 << 30
@@ -79,6 +82,7 @@ class ContentWriter:
         self._has_folder = False
         self._is_ended = False
         self._header = HeaderCheck()
+        self._about = b""
         self._inputs: list[Input] = []
         self._parts: list[Part] = []
         self._part: ObjectWriter | None = None
@@ -124,7 +128,7 @@ class ContentWriter:
             for content, ends, header in cut_stream(stream, name, splitting, self._limit_bytes, buffer):
                 self._header.take(header, name, splitting)
                 if is_new:
-                    self._begin_input(name, len(header))
+                    self.begin_input(name, len(header))
                     is_new = False
                 self._append(content, [start + end for end in ends] if start else ends)
 
@@ -147,7 +151,7 @@ class ContentWriter:
         with self._all_or_nothing():
             self._header.take(header, name, splitting)
             if not self._inputs:
-                self._begin_input(name, len(header) + offset_bytes)
+                self.begin_input(name, len(header) + offset_bytes)
             self._append(content, ends)
 
     def add_in_place(self, path: str | os.PathLike[str], splitting: Splitting) -> None:
@@ -164,10 +168,7 @@ class ContentWriter:
         """
         name = os.fspath(path)
         with self._all_or_nothing(), open_raw(path) as file:
-            if not is_regular(file):
-                raise InputUnreadable(
-                    f"{name} is not a regular file, so it cannot be read in place.", hint="Omit --in-place."
-                )
+            check_in_place(file, name)
             identity = identity_of(file.fileno())
             self._end_part()
             start, skipped_bytes = self.total_bytes, 0
@@ -187,6 +188,16 @@ class ContentWriter:
             if self._last_end > start or splitting.by == "file":
                 self._parts.append(part)
                 self.total_bytes += part.size_bytes
+
+    def begin_input(self, name: str, offset_bytes: int) -> None:
+        """The next chunk is of another input, and begins there in it."""
+        self._end_input()
+        self._inputs.append(Input(os.fsencode(name), self.chunks_count, offset_bytes))
+
+    def take_format(self, header: bytes, about: bytes) -> None:
+        """Put the header in front of each chunk, and describe the format of chunks as another submission has it."""
+        self._header.header = header
+        self._about = about
 
     def add_chunk(self, chunk: Buffer) -> None:
         """Append one chunk unchanged; small ones are buffered, so that most calls write nothing.
@@ -257,11 +268,6 @@ class ContentWriter:
         except BaseException:
             self.abort()
             raise
-
-    def _begin_input(self, name: str, offset_bytes: int) -> None:
-        """The next chunk is of another input, and begins there in it."""
-        self._end_input()
-        self._inputs.append(Input(os.fsencode(name), self.chunks_count, offset_bytes))
 
     def _end_input(self) -> None:
         """Forget the last input if it has no chunks."""
@@ -341,6 +347,7 @@ class ContentWriter:
     def _describe(self) -> Content:
         header = self._header.header or b""
         header_object = self._write_object("header", header) if len(header) > HEADER_LIMIT_BYTES else None
+        about_object = self._write_object("about", self._about) if len(self._about) > ABOUT_LIMIT_BYTES else None
         inputs = self._describe_inputs()
         content = Content(
             folder=self._folder,
@@ -348,6 +355,8 @@ class ContentWriter:
             total_bytes=self.total_bytes,
             header=b"" if header_object else header,
             header_object=header_object,
+            about=b"" if about_object else self._about,
+            about_object=about_object,
             inputs=inputs,
         )
         is_new = self._part is None and self._manifest is None and not self._parts
@@ -385,11 +394,5 @@ class ContentWriter:
         return inputs
 
     def _is_part_per_chunk(self) -> bool:
-        if len(self._parts) != self.chunks_count:
-            return False
-        end = 0
-        for part, chunk_end in zip(self._parts, self._ends, strict=True):
-            end += part.size_bytes
-            if end != chunk_end:
-                return False
-        return True
+        part_ends = accumulate(part.size_bytes for part in self._parts)
+        return len(self._parts) == self.chunks_count and all(map(eq, part_ends, self._ends))

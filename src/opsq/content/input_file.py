@@ -37,6 +37,18 @@ def open_raw(path: str | os.PathLike[str]) -> io.FileIO:
         raise InputUnreadable(f"{os.fspath(path)!r} is not a valid file name: {error}.") from error
 
 
+def check_in_place(file: io.FileIO, name: str | os.PathLike[str]) -> None:
+    """Refuse what cannot be read in place.
+
+    Raises:
+        InputUnreadable: it is not a regular file.
+    """
+    if not is_regular(file):
+        raise InputUnreadable(
+            f"{os.fspath(name)} is not a regular file, so it cannot be read in place.", hint="Omit --in-place."
+        )
+
+
 def is_regular(file: io.FileIO) -> bool:
     """Whether it is a regular file: its size is known, and it can be read at any position."""
     return stat.S_ISREG(os.fstat(file.fileno()).st_mode)

@@ -93,6 +93,10 @@ class InputRange(NamedTuple):
     offset_bytes: int
     size_bytes: int
 
+    def follows(self, other: InputRange) -> bool:
+        """Whether it begins where the other ends, in the same input."""
+        return self.name == other.name and self.offset_bytes == other.offset_bytes + other.size_bytes
+
     @property
     def text(self) -> str:
         """As people read it: `access.log, bytes 0-1023`."""

@@ -11,10 +11,13 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec.structs import replace
 
+from opsq.cli.caller import Caller
 from opsq.cli.output.submission_documents import BackoffShape
 from opsq.cli.submission_content import reader_of
 from opsq.client.sync.connection import Connection
 from opsq.content.chunk_reader import ChunkReader
+from opsq.content.content_copy import plan_of_copy
+from opsq.content.input_chunks import Plan
 from opsq.errors import InputUnreadable, NotFound, UsageError
 from opsq.ids import parse_submission_id
 from opsq.wire.messages import RESERVATION_MIN_S, Attachment, Backoff, GetAttachment, NewSubmission
@@ -63,6 +66,11 @@ class Template(msgspec.Struct, frozen=True):
         except NotFound as error:
             error.hint = "Name the FILE to submit."
             raise
+
+    def plan(self, caller: Caller) -> Plan:
+        """The chunks as they would be."""
+        with caller.connect() as daemon:
+            return plan_of_copy(self.open_source(daemon))
 
     def with_attachment(self, daemon: Connection, rules: NewSubmission) -> NewSubmission:
         """`rules` with the attachment of the submission that the template shows, unless they have one."""

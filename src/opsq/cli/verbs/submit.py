@@ -26,6 +26,7 @@ from opsq.content.input_file import STDIN, is_compressed
 from opsq.content.input_remarks import input_remarks
 from opsq.content.output_file import is_stdout
 from opsq.content.result_shaping import ResultShaping
+from opsq.content.splitter import Splitting
 from opsq.errors import OpsqError, UsageError
 from opsq.ids import SubmissionId
 from opsq.wire.messages import Backoff
@@ -102,7 +103,6 @@ def submit(
     if keep_s is not None and idempotency_key is None:
         raise UsageError("--keep needs --idempotency-key.")
     values.exclude(dry_run=dry_run, wait=wait)
-    values.exclude(dry_run=dry_run, from_json=from_json)
     if output is not None and not wait:
         raise UsageError("--output needs --wait.")
     if any(shaping) and output is None:
@@ -111,6 +111,8 @@ def submit(
     if writes_stdout and caller.is_json:
         raise UsageError("--output - and --json both write to stdout.", hint="Name a file.")
     paths = expand(inputs)
+    if [*paths, attach, from_json].count(STDIN) > 1:
+        raise UsageError("Stdin (-) can be read only once.")
     if in_place and STDIN in paths:
         raise UsageError(
             "Stdin (-) cannot be read in place: it can be read only once.",
@@ -118,8 +120,14 @@ def submit(
         )
     splitting = cutting.as_splitting()
     template = Template() if from_json is None else read_template(from_json)
-    if not paths and template.submission_id is None:
-        raise UsageError("opsq submit needs a FILE, or - for stdin.", hint="`opsq submit --help` explains it.")
+    if not paths:
+        if template.submission_id is None:
+            raise UsageError("opsq submit needs a FILE, or - for stdin.", hint="`opsq submit --help` explains it.")
+        if in_place or replace(splitting, dialect=None) != Splitting():
+            raise UsageError(
+                "Without FILE, --from-json takes the chunks as they are.",
+                hint="Leave out the options that say how files are cut and read, or name a FILE.",
+            )
     if in_place and (packed := next((path for path in paths if splitting.decompresses and is_compressed(path)), None)):
         raise UsageError(
             f"{packed} is compressed, so what it holds cannot be read in place.",
@@ -131,9 +139,6 @@ def submit(
         )
     for remark in input_remarks(paths, splitting):
         caller.warn(remark)
-    if dry_run:
-        _print_plan(caller, plan_of(paths, splitting))
-        return
     expires_s, expires_at = values.duration_or_instant("--expires", expires)
     _check_expiry(expires, expires_s, expires_at, delay_s, not_before_at)
     rules = template.rules(
@@ -156,6 +161,9 @@ def submit(
         idempotency_keep_s=keep_s,
         title=title,
     )
+    if dry_run:
+        _print_plan(caller, plan_of(paths, splitting, is_in_place=in_place) if paths else template.plan(caller))
+        return
     upload = Upload(caller, rules, RoomDeadline.of(wait_for_room), template)
     content, created = upload.hand_over(paths, splitting, is_in_place=in_place)
     if idempotency_key is not None and not created.is_new:
@@ -223,5 +231,8 @@ def _print_plan(caller: Caller, found: Plan) -> None:
     )
     names = ("chunks_count", "total_bytes", "smallest_bytes", "largest_bytes")
     caller.table(("", ""), [(name.replace("_", " "), getattr(found, name)) for name in names])
-    rows = [(f"chunk {chunk.index}", chunk.input, chunk.offset, chunk.bytes) for chunk in first]
+    rows = [
+        (f"chunk {chunk.index}", "stdin" if chunk.input == STDIN else chunk.input, chunk.offset, chunk.bytes)
+        for chunk in first
+    ]
     caller.table(("first chunks", "input", "from byte", "bytes"), rows, right=frozenset({"from byte", "bytes"}))
