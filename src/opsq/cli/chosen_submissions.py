@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from opsq.cli.caller import Caller
+from opsq.cli.lasting_connection import LastingConnection
 from opsq.cli.options import values
 from opsq.cli.options.conditions import SubmissionConditions
 from opsq.cli.options.option import option
@@ -87,7 +88,24 @@ def check_choice(
         raise UsageError("--dry-run shows what conditions select; submissions that are named need none.")
 
 
-def _change_each(daemon: Asked, change: Change, ids: Sequence[SubmissionId]) -> tuple[int, OpsqError | None]:
+def _change(daemon: LastingConnection, change: Change, submission_id: SubmissionId) -> int:
+    """Change a submission; returns whether that is so now.
+
+    What a daemon had done when it went away is found done by the next, which cannot tell it from what was done before.
+    """
+    restarts_count = daemon.restarts_count
+    try:
+        count = daemon.call(change.request(daemon.next_id(), submission_id), Changed).count
+    except NotFound:
+        if change.done != "removed" or daemon.restarts_count == restarts_count:
+            raise
+        count = 0
+    return count or int(daemon.restarts_count > restarts_count)
+
+
+def _change_each(
+    daemon: LastingConnection, change: Change, ids: Sequence[SubmissionId]
+) -> tuple[int, OpsqError | None]:
     """Change each of these, also those behind one that cannot be changed.
 
     Returns:
@@ -97,7 +115,7 @@ def _change_each(daemon: Asked, change: Change, ids: Sequence[SubmissionId]) -> 
     failures: list[OpsqError] = []
     for submission_id in dict.fromkeys(ids):
         try:
-            count += daemon.call(change.request(daemon.next_id(), submission_id), Changed).count
+            count += _change(daemon, change, submission_id)
         except (NotFound, Conflict) as error:
             failures.append(error)
     if not failures:
@@ -122,7 +140,7 @@ def change_submissions(
     """Change the submissions that a command line means, and report how many were changed."""
     check_choice(change.verb, ids, conditions, is_all=is_all, is_dry_run=is_dry_run)
     where = conditions._replace(state=conditions.state or list(change.states))
-    with caller.connect() as daemon:
+    with LastingConnection(caller) as daemon:
         if is_dry_run:
             print_submissions(caller, daemon, where, None)
             return

@@ -8,10 +8,14 @@ It must not read options: `options.conditions` does.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from opsq.cli.caller import Caller
 from opsq.cli.chunk_inputs import ChunkInputs
+from opsq.cli.lasting_connection import LastingConnection
 from opsq.cli.options.conditions import chunk_name
 from opsq.cli.options.option import argument, option
 from opsq.cli.output import attempts
@@ -23,7 +27,7 @@ from opsq.client.core.result_pages import request_parts
 from opsq.content.manifest import InputRange
 from opsq.errors import UsageError
 from opsq.ids import SubmissionId
-from opsq.wire.messages import Changed, Dead, DeadChunk, DeadChunks, DeadFilter, Drop, Requeue
+from opsq.wire.messages import Dead, DeadChunk, DeadChunks, DeadFilter, Drop, Requeue
 
 NAMES = argument("[ID...]", "Submissions, for all their dead chunks, or single chunks as SUBMISSION/INDEX.")
 ALL = option("--all", "Every dead chunk; if no ID and no condition is given, --all is required.")
@@ -57,14 +61,24 @@ def change_dead(
     if is_dry_run:
         print_dead(caller, chosen, None)
         return None
-    with caller.connect() as daemon:
+    with LastingConnection(caller) as daemon:
         count = sum(
-            daemon.call(kind(daemon.next_id(), choice.submission_id, part, choice.where), Changed).count
+            daemon.change(kind(daemon.next_id(), choice.submission_id, part, choice.where), partial(_rest, daemon))
             for choice in chosen
             for part in request_parts(choice.indexes)
         )
+        daemon.warn_of_restarts(caller)
     caller.changed(count)
     return count
+
+
+def _rest(daemon: attempts.Asked, request: Requeue | Drop) -> Requeue | Drop | None:
+    """What is left of a request that a daemon may have served in part: a chunk that is not dead is refused by index."""
+    if request.indexes is None or request.submission_id is None:
+        return request
+    choice = DeadChoice(SubmissionId(request.submission_id), request.indexes, request.where)
+    left = [chunk.index for page in _dead(daemon, choice) for chunk in page]
+    return replace(request, indexes=left) if left else None
 
 
 def _chosen(names: Sequence[str], where: DeadFilter, *, is_all: bool) -> list[DeadChoice]:
@@ -98,14 +112,19 @@ def print_dead(caller: Caller, chosen: Sequence[DeadChoice], limit: int | None) 
 
 
 def _pages(daemon: attempts.Asked, choice: DeadChoice, inputs: ChunkInputs) -> Iterator[list[_Found]]:
+    """The chunks of a choice with their inputs, page by page."""
+    for chunks in _dead(daemon, choice):
+        inputs.look_up(chunk.submission_id for chunk in chunks)
+        yield [(chunk, inputs.of(chunk.submission_id, chunk.index)) for chunk in chunks]
+
+
+def _dead(daemon: attempts.Asked, choice: DeadChoice) -> Iterator[list[DeadChunk]]:
     """The chunks of a choice, by submission and index: each that is dead all the time once, and none twice."""
     wanted = None if choice.indexes is None else set(choice.indexes)
     after: tuple[int, int] | None = (0, -1)
     while after is not None:
         page = daemon.call(Dead(daemon.next_id(), choice.submission_id, after, where=choice.where), DeadChunks)
-        chunks = [chunk for chunk in page.chunks if wanted is None or chunk.index in wanted]
-        inputs.look_up(chunk.submission_id for chunk in chunks)
-        yield [(chunk, inputs.of(chunk.submission_id, chunk.index)) for chunk in chunks]
+        yield [chunk for chunk in page.chunks if wanted is None or chunk.index in wanted]
         after = page.next_after
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from opsq.cli.caller import Caller
 from opsq.cli.lasting_connection import RECONNECT_S, LastingConnection
-from opsq.errors import NotFound, Unreachable
+from opsq.errors import Conflict, NotFound, Unreachable
 from opsq.wire.messages import Changed, Prune, Request
 
 
@@ -30,6 +30,9 @@ class Daemon:
         if isinstance(answer, Exception):
             raise answer
         return kind(request.id, answer)
+
+    def receive(self, timeout_s: float) -> list[object]:
+        raise Unreachable("it has gone")
 
     def close(self) -> None:
         self.is_closed = True
@@ -71,4 +74,27 @@ def test_refusal_is_the_error_at_once() -> None:
     caller = OfDaemons(Daemon(2, NotFound("no")), Daemon(2, 5))
     with pytest.raises(NotFound), LastingConnection(caller) as one:
         one.call(Prune(one.next_id(), 9.0), Changed)
+    assert len(caller.daemons) == 1
+
+
+def test_steps_that_a_stopping_daemon_leaves_are_for_the_next_and_all_are_counted() -> None:
+    stopping = Conflict(cause="stopping", done=3)
+    first, second = Daemon(2, stopping), Daemon(7, 4)
+    caller = OfDaemons(first, second)
+    with LastingConnection(caller) as daemon:
+        assert daemon.change(Prune(1, 9.0)) == 7
+        assert daemon.restarts_count == 1
+    assert [*first.asked, *second.asked] == [Prune(2, 9.0), Prune(7, 9.0)]
+
+
+def test_nothing_is_asked_for_once_nothing_is_left() -> None:
+    caller = OfDaemons(Daemon(2, Unreachable("lost")), Daemon(7))
+    with LastingConnection(caller) as daemon:
+        assert daemon.change(Prune(1, 9.0), lambda request: None) == 0
+
+
+def test_other_conflict_ends_a_change() -> None:
+    caller = OfDaemons(Daemon(2, Conflict(cause="not_dead", submission_id=1, index=2)), Daemon(7))
+    with pytest.raises(Conflict), LastingConnection(caller) as daemon:
+        daemon.change(Prune(1, 9.0))
     assert len(caller.daemons) == 1

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from opsq.cli.caller import Caller
+from opsq.cli.lasting_connection import LastingConnection
 from opsq.cli.options import values
 from opsq.cli.options.option import Whole, duration, option
 from opsq.errors import UsageError
-from opsq.wire.messages import Changed, Prune
+from opsq.wire.messages import Prune
 
 
 def prune(
@@ -19,7 +20,8 @@ def prune(
     """
     if older_s is None and keep is None:
         raise UsageError("No events were selected.", hint="Give --older-than or --keep.")
-    with caller.connect() as daemon:
-        count = daemon.call(Prune(daemon.next_id(), older_s, keep), Changed).count
+    with LastingConnection(caller) as daemon:
+        count = daemon.change(Prune(daemon.next_id(), older_s, keep))
+        daemon.warn_of_restarts(caller)
     caller.changed(count)
     caller.remark(f"{values.counted(count, 'row')} {'was' if count == 1 else 'were'} deleted.")
