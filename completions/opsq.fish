@@ -63,7 +63,7 @@ complete -c opsq -n '__opsq_at ""' -a stop -d 'Stop the daemon: hand out nothing
 complete -c opsq -n '__opsq_at ""' -a restart -d 'Stop the daemon, if one runs, and start it again: consumers reconnect and keep what they hold.'
 complete -c opsq -n '__opsq_at ""' -a status -d 'Show what the daemon is doing: chunks by state, consumers, sizes; exits 4 when none answers.'
 complete -c opsq -n '__opsq_at ""' -a top -d 'Follow the queue on one screen: backlog, rate, what is blocked, what runs where, consumers, latest failures.'
-complete -c opsq -n '__opsq_at ""' -a gateway -d 'Serve HTTP until SIGTERM: prints the URL when it is ready, and lets what is under way end.'
+complete -c opsq -n '__opsq_at ""' -a gateway -d 'Serve HTTP in front of the daemon.'
 complete -c opsq -n '__opsq_at ""' -a submit -d 'Submit files or stdin as chunks; prints only the id of the submission.'
 complete -c opsq -n '__opsq_at ""' -a wait -d 'Wait until submissions have ended; exits 1 if one failed, was cancelled or expired, 3 for an unknown id, 124 on timeout. Conditions select among those that are unfinished now.'
 complete -c opsq -n '__opsq_at ""' -a results -d 'Write the results of a submission to stdout, in chunk order.'

@@ -58,7 +58,7 @@ _opsq() {
         'restart:Stop the daemon, if one runs, and start it again: consumers reconnect and keep what they hold.'
         'status:Show what the daemon is doing: chunks by state, consumers, sizes; exits 4 when none answers.'
         'top:Follow the queue on one screen: backlog, rate, what is blocked, what runs where, consumers, latest failures.'
-        'gateway:Serve HTTP until SIGTERM: prints the URL when it is ready, and lets what is under way end.'
+        'gateway:Serve HTTP in front of the daemon.'
         'submit:Submit files or stdin as chunks; prints only the id of the submission.'
         'wait:Wait until submissions have ended; exits 1 if one failed, was cancelled or expired, 3 for an unknown id, 124 on timeout. Conditions select among those that are unfinished now.'
         'results:Write the results of a submission to stdout, in chunk order.'

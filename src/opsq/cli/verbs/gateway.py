@@ -27,7 +27,9 @@ def gateway(
     ),
     uds: str = option("--uds PATH", "Serve on a Unix socket instead.", default=""),
 ) -> None:
-    """Serve HTTP until SIGTERM: prints the URL when it is ready, and lets what is under way end.
+    """Serve HTTP in front of the daemon.
+
+    Prints the URL when it is ready, ends at SIGTERM, and lets what is under way end.
 
     Beyond this machine each request needs a token of the daemon; see opsq-gateway(1).
     """
