@@ -67,7 +67,7 @@ def test_conditions_that_select_nothing_are_told_with_exit_0(queue):
     queue.submit_lines(1)
     for words in (["-m", "tenant=flod"], ["--older-than", "1h"]):
         ran = queue("cancel", *words)
-        assert (ran.status, "fulfils these conditions" in ran.err) == (0, True), ran
+        assert (ran.status, "under these conditions" in ran.err) == (0, True), ran
     assert len(queue.ok("list", "--state", "open").lines) == 1
 
 

@@ -38,4 +38,4 @@ def test_conditions_select_what_has_ended(queue):
     assert queue("rm", "--state", "open").status == 2
     assert queue.ok("rm", "--all", "--json").json == {"count": 1}
     ran = queue("rm", "--all", "--json")
-    assert (ran.status, ran.json, "fulfils these conditions" in ran.err) == (0, {"count": 0}, True)
+    assert (ran.status, ran.json, "under these conditions" in ran.err) == (0, {"count": 0}, True)

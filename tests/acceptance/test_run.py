@@ -351,7 +351,7 @@ def test_file_that_changed_under_a_round_is_told_and_the_same_line_begins_anew(o
     assert "The same command starts over with the files as they are" in ran.err
     assert "requeue" not in ran.err
     assert opsq.ok("run", "-j1", "--lines", "1", "in", "--", "cat").out == lines(6) + b"more\n"
-    forget = ran.err.partition("after `opsq start`, `opsq ")[2].partition("`")[0].split()
+    forget = ran.err.partition("After `opsq start`, `opsq ")[2].partition("`")[0].split()
     opsq.ok("start")
     opsq.ok(*forget)
     assert opsq.ok("list").out == b""

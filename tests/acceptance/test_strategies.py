@@ -55,7 +55,7 @@ def test_every_strategy_of_the_page_is_one(queue: Opsq) -> None:
 def tenants(queue: Opsq, strategy: str, count: int) -> list[str]:
     """The tenants of so many chunks, reserved one by one."""
     handles = [queue.ok("reserve", "--strategy", strategy).text for _ in range(count)]
-    tenant_of = {line.split("\t")[0]: line.rsplit("=", 1)[1] for line in queue.ok("list").lines}
+    tenant_of = {line.split("\t")[0]: line.split("=")[1].partition("\t")[0] for line in queue.ok("list").lines}
     return [tenant_of[handle.partition("/")[0]] for handle in handles]
 
 

@@ -92,7 +92,7 @@ def test_conditions_wait_for_what_is_unfinished_now(queue):
     document = json.loads(out)
     assert (waiting.returncode, [each["submission_id"] for each in document["submissions"]]) in ((0, [mine]), (0, []))
     ran = queue("wait", "-m", "tenant=a")
-    assert (ran.status, "fulfils these conditions" in ran.err) == (0, True)
+    assert (ran.status, "under these conditions" in ran.err) == (0, True)
     assert queue("wait").status == 2
 
 
