@@ -63,7 +63,7 @@ def document(say: Say, *words: str) -> Any:
 
 def taken(say: Say, count: int) -> list[str]:
     """The tenants of what a reserve gets, which is given back."""
-    tenant_of = {line.split("\t")[0]: line.rsplit("=", 1)[1] for line in say("list")}
+    tenant_of = {line.split("\t")[0]: line.split("=")[1].partition("\t")[0] for line in say("list")}
     handles = say("reserve", "-n", str(count), "--strategy", "OldestFirst")
     for handle in handles:
         say("release", handle)
