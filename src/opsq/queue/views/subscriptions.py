@@ -5,7 +5,8 @@ Must not decide when a submission ends; it is notified.
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
 
 import msgspec
 
@@ -17,7 +18,7 @@ from opsq.queue.state import EngineState
 from opsq.queue.timers import Timers
 from opsq.queue.views.reports import submission_state
 from opsq.store import backlog, dead, submissions
-from opsq.wire.messages import ResultRow, ResultRows, Results, Shown, Wait
+from opsq.wire.messages import ResultRow, ResultRows, Results, Shown, SubmissionState, Wait
 
 PAGE_BYTES = 4 << 20
 """A page of results ends with the block in which it becomes longer; a block has at most 64 results of 4 KiB."""
@@ -36,7 +37,7 @@ class Subscriptions:
         """Tell `peer` when the submission is final; at once if it is."""
         submission = self._state.find(request.submission_id)
         if submission.state in submissions.FINAL_STATES:
-            self._show(peer, request.id, submission)
+            self._state.reply(peer, Shown(request.id, self._shown(submission)))
         else:
             peer.check_parked()
             peer.parked_count += 1
@@ -64,7 +65,7 @@ class Subscriptions:
             return
         request = self._remove(submission_id, peer, request_id)
         if request is None:
-            self._show(peer, request_id, self._state.find(submission_id))
+            self._state.reply(peer, Shown(request_id, self._shown(self._state.find(submission_id))))
         else:
             self._state.reply(peer, self._rows(request))
 
@@ -82,11 +83,11 @@ class Subscriptions:
 
     def note_ended(self, submission: LiveSubmission) -> None:
         """A submission has become final: answer everyone."""
-        waiting = self._ends.pop(submission.id, None)
-        for peer, request_id in waiting or ():
+        shown = cache(partial(self._shown, submission))  # read once, and only if somebody waits
+        for peer, request_id in self._ends.pop(submission.id, ()):
             peer.watches.pop(request_id, None)
             peer.parked_count -= 1
-            self._state.attempt(peer, request_id, partial(self._show, peer, request_id, submission))
+            self._state.attempt(peer, request_id, partial(self._show, peer, request_id, shown))
         for (peer, _), (request, _) in list(self._readers.get(submission.id, {}).items()):
             self._answer(peer, request)
 
@@ -101,9 +102,11 @@ class Subscriptions:
         """When `tick` has something to do."""
         return self._deadlines.next_due()
 
-    def _show(self, peer: Peer, request_id: int, submission: LiveSubmission) -> None:
-        about = submissions.about(self._state.reader, submission.id)
-        self._state.reply(peer, Shown(request_id, submission_state(submission, about)))
+    def _show(self, peer: Peer, request_id: int, shown: Callable[[], SubmissionState]) -> None:
+        self._state.reply(peer, Shown(request_id, shown()))
+
+    def _shown(self, submission: LiveSubmission) -> SubmissionState:
+        return submission_state(submission, submissions.about(self._state.reader, submission.id))
 
     def _answer(self, peer: Peer, request: Results) -> None:
         self._remove(request.submission_id, peer, request.id)
