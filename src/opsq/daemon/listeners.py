@@ -94,14 +94,14 @@ class Listeners:
     async def _keep_files(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
-            for one, server in list(self._servers.items()):
-                try:
-                    self._check_place()
+            try:
+                self._check_place()
+                for one, server in list(self._servers.items()):
                     if one.renew():
                         server.close()
                         await self._accept(one)
                         _log.warning("the socket file %s was missing and has been created again", one.name)
-                except (OpsqError, OSError) as error:
-                    if str(error) != self._told:
-                        self._told = str(error)
-                        _log.error("clients can no longer find the socket: %s", error)
+            except (OpsqError, OSError) as error:
+                if str(error) != self._told:
+                    self._told = str(error)
+                    _log.error("clients can no longer find the socket: %s", error)
