@@ -141,7 +141,9 @@ def _micros(wall_ms: int | None) -> int | None:
     return None if wall_ms is None else wall_ms * 1000
 
 
-_PARQUET: dict[str, tuple[str, Callable[..., object]]] = {
+_Value = Callable[[HistoryEvent, dict[str, int | str], InputRange | None, str | None], object]
+
+_PARQUET: dict[str, tuple[str, _Value]] = {
     "seq": ("int64", lambda event, *_: event.seq),
     "at": ("instant", lambda event, *_: _micros(event.at)),
     "event": ("string", lambda event, *_: event.event),
