@@ -290,7 +290,7 @@ def _remove_stale(path: str) -> None:
     if not stat.S_ISSOCK(found.st_mode):
         raise Conflict(
             f"{path} exists and is not a socket; it was not touched.",
-            hint="Choose another path with --socket or OPSQ_SOCKET.",
+            hint="Choose another path for the socket.",
         )
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1)
@@ -304,7 +304,7 @@ def _remove_stale(path: str) -> None:
             pass  # a process is there, but slow
     raise AlreadyRunning(
         f"Another process serves the socket {path}.",
-        hint="Stop it, or choose another path with --socket or OPSQ_SOCKET.",
+        hint="Stop it, or choose another path for the socket.",
     )
 
 
