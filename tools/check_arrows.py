@@ -18,7 +18,18 @@ PACKAGE = "opsq"
 # Everyone may know these; they know nothing but errors.
 BASE = frozenset(
     {
-        *("errors", "filesystem", "fsync", "ids", "peer_credentials", "printable", "titles", "tls_files", "units"),
+        *(
+            "errors",
+            "filesystem",
+            "fsync",
+            "ids",
+            "peer_credentials",
+            "printable",
+            "private_file",
+            "titles",
+            "tls_files",
+            "units",
+        ),
         *("users", "version", "wording"),
     }
 )
@@ -34,7 +45,9 @@ ARROWS: dict[str, frozenset[str]] = {
         {"", "client", "content", "runner", "strategy.tree", "wire.messages"}
     ),  # words of options and of the protocol
     "runner": frozenset({"client", "clock", "content", "wire.messages"}),
-    "gateway": frozenset({"client", "daemon.sockets", "wire.messages"}),  # it listens as the daemon does
+    "gateway": frozenset(
+        {"client", "daemon.sockets", "strategy.tree", "wire.messages"}
+    ),  # it listens as the daemon does
     "client": frozenset({"clock", "content", "paths", "serialisation", "settings", "strategy", "wire"}),
     "client.embedded": frozenset({"clock", "content", "queue", "settings", "store", "strategy", "wire"}),
     "daemon": frozenset(
@@ -69,6 +82,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "wording": frozenset({"units"}),
     "peer_credentials": frozenset(),
     "printable": frozenset(),
+    "private_file": frozenset({"errors", "users"}),
     "titles": frozenset({"errors", "printable"}),
     "tls_files": frozenset({"errors"}),
     "version": frozenset(),

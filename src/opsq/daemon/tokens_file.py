@@ -6,7 +6,6 @@ This file must not know connections. The tokens themselves are not stored: who r
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import re
@@ -17,7 +16,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from opsq.errors import Conflict, InputUnreadable, NotFound, NotPermitted, UsageError
-from opsq.users import open_file
+from opsq.private_file import changing
 from opsq.wire.roles import parse_roles, role_names
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}")
@@ -124,27 +123,9 @@ def revoke(path: str, name: str) -> None:
 @contextlib.contextmanager
 def _changing(path: str) -> Iterator[list[TokenEntry]]:
     """The entries, which are written back as they are at the end, by one process at a time."""
-    try:
-        lock_fd = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(lock_fd, fcntl.LOCK_EX)
-            found = entries(path)
-            yield found
-            _write(path, found)
-            os.fsync(lock_fd)
-        finally:
-            os.close(lock_fd)
-    except PermissionError as error:
-        raise NotPermitted(f"Cannot write the token file {path}: {error.strerror}.") from error
-    except OSError as error:
-        raise InputUnreadable(f"Cannot write the token file {path}: {error.strerror}.") from error
-
-
-def _write(path: str, found: list[TokenEntry]) -> None:
-    text = "".join(f"{e.name} {role_names(e.roles)} {e.created_at} {e.digest.hex()}\n" for e in found)
-    temporary = f"{path}.new"
-    with open(open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "w") as file:
-        file.write("# Tokens by their SHA-256; `opsq token` changes this file, and a daemon notices.\n" + text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    with changing(path) as replace:
+        found = entries(path)
+        yield found
+        text = "".join(f"{e.name} {role_names(e.roles)} {e.created_at} {e.digest.hex()}\n" for e in found)
+        text = "# Tokens by their SHA-256; `opsq token` changes this file, and a daemon notices.\n" + text
+        replace(text.encode())

@@ -7,24 +7,22 @@ to import.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import re
 from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from opsq.errors import InputUnreadable, NotPermitted, UsageError
-from opsq.users import open_file
+from opsq import private_file
+from opsq.errors import InputUnreadable, UsageError
+from opsq.strategy import tree
 from opsq.wire.messages import RESERVATION_MIN_S, Backoff
 
 KEY = "queue"
 """The metadata key whose value is the name of the queue."""
 DEFAULT_NAME = "default"
 """The queue of paths that name none."""
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 
 class QueueDefaults(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -51,7 +49,7 @@ def checked_name(name: str) -> str:
     Raises:
         UsageError: no queue can have it.
     """
-    if not _NAME.fullmatch(name):
+    if not tree.KEY.fullmatch(name):
         raise UsageError(
             f"{name!r:.80} cannot be the name of a queue.",
             hint="A name is a letter or _ and up to 63 more of letters, digits and _ . -, such as mails.",
@@ -93,25 +91,10 @@ def changing(path: str) -> Iterator[dict[str, QueueDefaults]]:
     Raises:
         NotPermitted, InputUnreadable: it cannot be written, or as `read`.
     """
-    try:
-        folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX)
-            found = read(path)
-            yield found
-            temporary = f"{path}.new"
-            with open(open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
-                file.write(msgspec.json.format(msgspec.json.encode(found, order="sorted")) + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except PermissionError as error:
-        raise NotPermitted(f"Cannot write the queues in {path}: {error.strerror}.") from error
-    except OSError as error:
-        raise InputUnreadable(f"Cannot write the queues in {path}: {error.strerror}.") from error
+    with private_file.changing(path) as replace:
+        found = read(path)
+        yield found
+        replace(msgspec.json.format(msgspec.json.encode(found, order="sorted")) + b"\n")
 
 
 class QueueTable:
