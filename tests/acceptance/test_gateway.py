@@ -87,7 +87,11 @@ def test_beyond_this_machine_every_request_needs_a_token(queue):
         refused = get(f"{url}/anything")
         assert (refused.status_code, refused.json()["code"]) == (401, "not_permitted")
         assert refused.headers["www-authenticate"] == 'Bearer realm="opsq"'
-        assert get(f"{url}/anything", headers={"Authorization": "Bearer " + "x" * 64}).status_code == 404
+        unknown = get(f"{url}/record", headers={"Authorization": "Bearer " + "x" * 64})
+        assert (unknown.status_code, unknown.json()["code"]) == (401, "not_permitted")
+        assert unknown.headers["www-authenticate"] == 'Bearer realm="opsq"'
+        token = queue.ok("token", "create", "reader", "--role", "read-only").text
+        assert get(f"{url}/record", headers={"Authorization": f"Bearer {token}"}).status_code == 403
         assert ended(process) == (0, b"")
 
 

@@ -18,11 +18,10 @@ from opsq.gateway.problems import problem
 
 _OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 """Served to everybody: they say only whether there is a daemon."""
-_CHALLENGE = {"WWW-Authenticate": 'Bearer realm="opsq"'}
 
 
-class Way(Enum):
-    """What a gateway listens on."""
+class Exposure(Enum):
+    """Who can reach a gateway, by what it listens on."""
 
     UNIX = "unix"
     """The mode of the socket says who may use it."""
@@ -51,12 +50,12 @@ class Access:
     """Middleware that lets requests in.
 
     Args:
-        way: what the gateway listens on, which decides whether a token is needed.
+        exposure: who can reach the gateway, which decides whether a token is needed.
     """
 
-    def __init__(self, app: ASGIApp, way: Way) -> None:
+    def __init__(self, app: ASGIApp, exposure: Exposure) -> None:
         self._app = app
-        self._way = way
+        self._exposure = exposure
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, or answer why not."""
@@ -68,13 +67,13 @@ class Access:
         refusal = None
         if "origin" in headers and urlsplit(headers["origin"]).netloc != headers.get("host", ""):
             refusal = problem(403, "http", f"Pages of {headers['origin']} may not use this gateway.")
-        elif token is None and self._way is Way.LOOPBACK and not self._is_own_name(headers):
+        elif token is None and self._exposure is Exposure.LOOPBACK and not self._is_own_name(headers):
             refusal = problem(
                 403, "http", f"Without a token this gateway does not answer as {headers['host']}.", "Use localhost."
             )
-        elif token is None and self._way is Way.NETWORK and scope["path"] not in _OPEN_PATHS:
+        elif token is None and self._exposure is Exposure.NETWORK and scope["path"] not in _OPEN_PATHS:
             hint = "Send a token of the daemon: `Authorization: Bearer TOKEN`."
-            refusal = problem(401, "not_permitted", "A token is needed.", hint, _CHALLENGE)
+            refusal = problem(401, "not_permitted", "A token is needed.", hint)
         await (refusal or self._app)(scope, receive, send)
 
     @staticmethod

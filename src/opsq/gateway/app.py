@@ -31,7 +31,7 @@ def make_app(context: Context) -> Starlette:
 
     return Starlette(
         routes=[route for door in DOORS for route in door(context)],
-        middleware=[Middleware(Access, way=context.way)],
+        middleware=[Middleware(Access, exposure=context.exposure)],
         exception_handlers={
             OpsqError: problems.opsq_problem,
             HTTPException: problems.http_problem,

@@ -10,11 +10,16 @@ from collections import OrderedDict
 
 from opsq.client.aio.queue import AsyncQueue
 from opsq.client.core.address import Address
+from opsq.errors import NotPermitted
 
 TOKENS_LIMIT = 256
 """The connection of the token that was used least lately is closed when there are more."""
 RECONNECT_S = 30.0
 """A request waits so long for a daemon that is being restarted."""
+
+
+class UnknownToken(NotPermitted):
+    """The daemon does not know the token."""
 
 
 class Connections:
@@ -37,7 +42,7 @@ class Connections:
         """The queue as somebody with this token may use it; None: as the gateway itself may.
 
         Raises:
-            NotPermitted: the daemon does not know the token.
+            UnknownToken: the daemon does not know the token.
             Unreachable: no daemon answers.
         """
         token = self._own_token if token is None else token
@@ -47,7 +52,10 @@ class Connections:
                 found = self._open.get(token)
                 if found is None:
                     found = AsyncQueue(self._address, name=self._name, token=token, reconnect_s=RECONNECT_S)
-                    self._open[token] = await found.__aenter__()
+                    try:
+                        self._open[token] = await found.__aenter__()
+                    except NotPermitted as error:
+                        raise UnknownToken(error.message, hint=error.hint) from error
         self._open.move_to_end(token)
         if len(self._open) > TOKENS_LIMIT:
             await self._open.popitem(last=False)[1].close()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from starlette.requests import HTTPConnection
 
 from opsq.client.aio.queue import AsyncQueue
-from opsq.gateway.access import Way, token_of
+from opsq.gateway.access import Exposure, token_of
 from opsq.gateway.connections import Connections
 
 
@@ -20,7 +20,7 @@ class Context:
     """A gateway."""
 
     connections: Connections
-    way: Way
+    exposure: Exposure
     queues_path: str
     """The file that `opsq queue` changes."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)

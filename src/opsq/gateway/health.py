@@ -22,7 +22,7 @@ def routes(context: Context) -> list[BaseRoute]:
         if context.stopping.is_set():
             return PlainTextResponse("stopping\n", 503)
         queue = await context.connections.queue()
-        state = await queue.link.call(Status(queue.link.next_id(), None, ""), DaemonState, _ANSWER_S)
+        state = await queue.link.call(Status(queue.link.next_id()), DaemonState, _ANSWER_S)
         return PlainTextResponse(f"{state.state}\n", 200 if state.state == "running" else 503)
 
     return [Route("/healthz", healthz), Route("/readyz", readyz)]

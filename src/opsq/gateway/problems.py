@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from opsq import errors
 from opsq.errors import OpsqError
+from opsq.gateway.connections import UnknownToken
 
 STATUSES: dict[type[OpsqError], int] = {
     errors.ChunkTooLarge: 413,
@@ -26,6 +27,7 @@ STATUSES: dict[type[OpsqError], int] = {
     errors.NoRoom: 429,
     errors.Refused: 503,
     errors.NotPermitted: 403,
+    UnknownToken: 401,
     errors.VersionMismatch: 502,
     errors.WorkFailed: 422,
     errors.TimedOut: 504,
@@ -34,6 +36,7 @@ STATUSES: dict[type[OpsqError], int] = {
 """The status of each class of errors, and of what derives from it and is not named itself."""
 
 MEDIA_TYPE = "application/problem+json"
+_CHALLENGE = {"WWW-Authenticate": 'Bearer realm="opsq"'}
 
 
 def status_of(error: OpsqError) -> int:
@@ -52,7 +55,7 @@ def problem(status: int, code: str, detail: str, hint: str = "", headers: dict[s
     body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail, "code": code}
     if hint:
         body["hint"] = hint
-    return JSONResponse(body, status, headers, MEDIA_TYPE)
+    return JSONResponse(body, status, _CHALLENGE if status == 401 else headers, MEDIA_TYPE)
 
 
 async def opsq_problem(_: Request, error: Exception) -> Response:
@@ -69,5 +72,8 @@ async def http_problem(_: Request, error: Exception) -> Response:
 
 async def bug_problem(_: Request, error: Exception) -> Response:
     """The answer to a request that met a bug; the log has its traceback."""
-    bug = errors.Bug(f"This is a bug in opsq ({type(error).__name__}).", hint="The log of the gateway has the details.")
+    bug = errors.Bug(
+        f"This is a bug in opsq ({type(error).__name__}).",
+        hint="Its traceback is on the standard error of the gateway; please report it.",
+    )
     return problem(500, bug.code, bug.message, bug.hint)

@@ -15,7 +15,7 @@ import uvicorn
 
 from opsq.client.core.address import Address
 from opsq.daemon.sockets import ListeningSocket, bind_tcp, bind_unix, take_inherited
-from opsq.gateway.access import Way, is_loopback
+from opsq.gateway.access import Exposure, is_loopback
 from opsq.gateway.app import make_app
 from opsq.gateway.connections import Connections
 from opsq.gateway.context import Context
@@ -67,11 +67,11 @@ def open_socket(listen: str, path: str) -> ListeningSocket:
     return bind_tcp(listen, is_forced=True)
 
 
-def way_of(listening: ListeningSocket) -> Way:
+def exposure_of(listening: ListeningSocket) -> Exposure:
     """Who can reach a socket."""
     if not listening.is_tcp:
-        return Way.UNIX
-    return Way.LOOPBACK if is_loopback(str(listening.socket.getsockname()[0])) else Way.NETWORK
+        return Exposure.UNIX
+    return Exposure.LOOPBACK if is_loopback(str(listening.socket.getsockname()[0])) else Exposure.NETWORK
 
 
 def serve(
@@ -86,7 +86,7 @@ def serve(
         queues_path: the file that `opsq queue` changes.
     """
     connections = Connections(address, name=f"gateway-{os.getpid()}", token=token)
-    context = Context(connections, way_of(listening), queues_path)
+    context = Context(connections, exposure_of(listening), queues_path)
     config = uvicorn.Config(
         make_app(context),
         loop="uvloop",
