@@ -7,7 +7,7 @@ def test_created_queues_are_listed_by_name(opsq):
     opsq.ok("queue", "create", "jobs", "--expires", "4h", "--max-attempts", "3")
     assert opsq.ok("queue", "list").lines == [
         "jobs\tOldestFirst\t30s\t3\t-\t4h\t-",
-        "mails\tOldestFirst\t30s\t-\t1s × 2 up to 300s\t-\t100",
+        "mails\tOldestFirst\t30s\t-\t1s × 2 up to 5m\t-\t100",
     ]
     assert [each["name"] for each in opsq.ok("queue", "list", "--json").json["queues"]] == ["jobs", "mails"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from opsq.cli.output.json_output import Shape
 from opsq.cli.output.submission_documents import BackoffShape
-from opsq.units import format_duration
+from opsq.cli.output.submission_text import backoff_text, span_text
 
 if TYPE_CHECKING:
     from opsq.gateway.records.queue_defaults import QueueDefaults
@@ -49,14 +49,13 @@ class QueuesDocument(Shape):
 
 def fields(shape: QueueShape) -> list[tuple[str, str]]:
     """Each field of a queue with its name, as people read them."""
-    backoff = shape.backoff
     return [
         ("queue", shape.name),
         ("strategy", shape.strategy),
-        ("lease", format_duration(shape.lease_s)),
+        ("lease", span_text(shape.lease_s)),
         ("attempts", _or_dash(shape.max_attempts)),
-        ("back-off", "-" if backoff is None else f"{backoff.base_s:g}s × {backoff.factor:g} up to {backoff.max_s:g}s"),
-        ("expires", "-" if shape.expires_s is None else format_duration(shape.expires_s)),
+        ("back-off", "-" if shape.backoff is None else backoff_text(shape.backoff)),
+        ("expires", "-" if shape.expires_s is None else span_text(shape.expires_s)),
         ("limit", _or_dash(shape.limit)),
     ]
 

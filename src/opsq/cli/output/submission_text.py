@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 
 from opsq.cli.options import values
 from opsq.content.manifest import input_note
+from opsq.units import format_duration
 from opsq.wire.messages import SubmissionState
 
 if TYPE_CHECKING:
+    from opsq.cli.output.submission_documents import BackoffShape
     from opsq.content.manifest import InputRange
 
 _DEATH = re.compile(r"Chunk (\d+)(?= is dead)")
@@ -55,3 +57,13 @@ def value_text(value: int | str) -> str:
     if values.value(value if not value.startswith('"') else "x") != value or " " in value:
         return json.dumps(value, ensure_ascii=False)
     return value
+
+
+def span_text(seconds: float) -> str:
+    """A setting in seconds, as people give it: `5m`, `0.5s`."""
+    return format_duration(float(f"{seconds:g}"))
+
+
+def backoff_text(backoff: BackoffShape) -> str:
+    """The delays between attempts: `1s × 2 up to 5m`."""
+    return f"{span_text(backoff.base_s)} × {backoff.factor:g} up to {span_text(backoff.max_s)}"

@@ -17,11 +17,10 @@ from opsq.cli.output import attempts, running_chunks
 from opsq.cli.output.json_output import CauseShape, path_text
 from opsq.cli.output.progress_meter import ProgressMeter
 from opsq.cli.output.submission_documents import EventShape, RunningDocument, SubmissionShape
-from opsq.cli.output.submission_text import pairs_text, reason_text
+from opsq.cli.output.submission_text import backoff_text, pairs_text, reason_text, span_text
 from opsq.content.input_file import STDIN
 from opsq.errors import UsageError
 from opsq.ids import SubmissionId
-from opsq.units import format_duration
 from opsq.wire.messages import HistoryFilter, Show, Shown, SubmissionState
 
 ATTEMPTS_SHOWN = 20
@@ -104,10 +103,6 @@ def _show_running(caller: Caller, submission_id: SubmissionId) -> None:
         caller.remark(f"These have run longest; `opsq show {submission_id} --running | cat` lists all.")
 
 
-def _span(seconds: float) -> str:
-    return format_duration(float(f"{seconds:g}"))
-
-
 def _unique_text(shape: SubmissionShape) -> str | None:
     """The unique key, how long it is held, and whether it still is."""
     if shape.unique is None:
@@ -139,7 +134,6 @@ def _details(
     ]
     counts = ("chunks", "completed", "waiting", "delayed", "reserved", "dead", "skipped")
     rows += [(name, getattr(shape, name)) for name in counts]
-    backoff = shape.backoff
     rows += [("blocked", sentence) for sentence in held]
     rows += [
         ("rate", meter.rate_text()),
@@ -149,9 +143,9 @@ def _details(
         ("priority", shape.priority),
         ("max attempts", shape.max_attempts),
         ("max lost", shape.max_lost),
-        ("back-off", f"{_span(backoff.base_s)} × {backoff.factor:g} up to {_span(backoff.max_s)}"),
+        ("back-off", backoff_text(shape.backoff)),
         ("on dead", shape.on_dead),
-        ("reservation", _span(shape.reservation_s)),
+        ("reservation", span_text(shape.reservation_s)),
         ("submitted", caller.named_instant(state.submitted_at)),
         ("submitted by", "@".join(filter(None, (state.submitted_by, state.submitted_from))) or "-"),
         ("not before", caller.named_instant(state.not_before_at)),

@@ -14,10 +14,8 @@ def rm(caller: Caller, names: list[str] = argument("NAME...", "As `opsq queue li
     refuse_address(caller.settings)
     path = queue_defaults.path_in(caller.settings.state_dir)
     existing = queue_defaults.read(path)
-    for name in names:
-        if name not in existing:
-            raise NotFound(f"There is no queue {name}.", hint="`opsq queue list` shows the existing ones.")
+    if missing := next((name for name in names if name not in existing), None):
+        raise NotFound(f"There is no queue {missing}.", hint="`opsq queue list` shows the existing ones.")
     with queue_defaults.changing(path) as found:
-        for name in names:
-            found.pop(name, None)
-    caller.changed(len(names))
+        count = sum(found.pop(name, None) is not None for name in names)
+    caller.changed(count)
