@@ -24,9 +24,9 @@ from opsq.units import format_instant
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from opsq.cli.output.json_output import Shape
     from opsq.cli.output.rows import Rows
     from opsq.client.sync.connection import Connection
+    from opsq.documents.shape import Shape
     from opsq.errors import OpsqError
     from opsq.wire.messages import Claim, Finding
 
@@ -110,7 +110,7 @@ class Caller:
             self.document(document)
             return
         if self.is_json:
-            from opsq.cli.output.json_output import ErrorShape
+            from opsq.documents.shape import ErrorShape
 
             self.document(replace(document, error=ErrorShape.of(failure)))
         raise self.report_error(failure)
@@ -118,7 +118,7 @@ class Caller:
     def changed(self, count: int) -> None:
         """Print how many things the verb has changed, if JSON was asked for."""
         if self.is_json:
-            from opsq.cli.output.submission_documents import ChangedDocument
+            from opsq.documents.submissions import ChangedDocument
 
             self.document(ChangedDocument(count))
 

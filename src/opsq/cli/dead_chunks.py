@@ -21,10 +21,10 @@ from opsq.cli.options.option import argument, option
 from opsq.cli.output import attempts
 from opsq.cli.output.long_list import Listing, print_list
 from opsq.cli.output.readable import brief
-from opsq.cli.output.submission_documents import DeadDocument, DeadShape, input_fields
 from opsq.cli.stopped_queue import asked
 from opsq.client.core.result_pages import request_parts
 from opsq.content.manifest import InputRange
+from opsq.documents.submissions import DeadDocument, DeadShape, input_fields
 from opsq.errors import UsageError
 from opsq.ids import SubmissionId
 from opsq.wire.messages import Dead, DeadChunk, DeadChunks, DeadFilter, Drop, Requeue

@@ -10,9 +10,9 @@ import sys
 from msgspec.structs import replace
 
 from opsq.cli.caller import Caller
-from opsq.cli.output.daemon_documents import StartDocument
 from opsq.cli.output.error_report import error_text
 from opsq.cli.output.folding import folded
+from opsq.cli.output.installation_documents import StartDocument
 from opsq.daemon.control_connection import fetch_state, full_disk
 from opsq.daemon.lifecycle import ANSWER_S, StartResult
 from opsq.settings import Settings

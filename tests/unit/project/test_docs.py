@@ -22,8 +22,9 @@ from needs import need
 from opsq import errors
 from opsq.cli.app import GROUPS, HELP, VERBS, function_of
 from opsq.cli.options.option import declared
-from opsq.cli.output import daemon_documents, json_output, queue_documents, strategy_documents, submission_documents
+from opsq.cli.output import installation_documents
 from opsq.cli.spark import spark_documents
+from opsq.documents import daemon, queues, shape, strategies, submissions
 from opsq.settings import SETTINGS
 from opsq.spark.report import rows
 from opsq.strategy.tree import NODES
@@ -183,16 +184,17 @@ SHAPES = list(
     dict.fromkeys(
         cls
         for module in (
-            json_output,
-            submission_documents,
-            daemon_documents,
-            queue_documents,
-            strategy_documents,
+            shape,
+            submissions,
+            daemon,
+            installation_documents,
+            queues,
+            strategies,
             spark_documents,
             rows,
         )
         for cls in vars(module).values()
-        if isinstance(cls, type) and issubclass(cls, msgspec.Struct) and cls is not json_output.Shape
+        if isinstance(cls, type) and issubclass(cls, msgspec.Struct) and cls is not shape.Shape
     )
 )
 

@@ -12,12 +12,12 @@ import msgspec
 from msgspec.structs import replace
 
 from opsq.cli.caller import Caller
-from opsq.cli.output.submission_documents import BackoffShape
 from opsq.cli.submission_content import reader_of
 from opsq.client.sync.connection import Connection
 from opsq.content.chunk_reader import ChunkReader
 from opsq.content.content_copy import plan_of_copy
 from opsq.content.input_chunks import Plan
+from opsq.documents.submissions import BackoffShape
 from opsq.errors import InputUnreadable, NotFound, UsageError
 from opsq.ids import parse_submission_id
 from opsq.wire.messages import RESERVATION_MIN_S, Attachment, Backoff, GetAttachment, NewSubmission

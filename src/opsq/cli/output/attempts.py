@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from opsq.cli.caller import Caller
 from opsq.cli.output.readable import brief
-from opsq.cli.output.submission_documents import ranges
+from opsq.documents.submissions import ranges
 from opsq.runner.process.process_group import signal_name
 from opsq.wire.messages import History, HistoryEvent, HistoryFilter, HistoryRows, Request
 

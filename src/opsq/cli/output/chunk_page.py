@@ -8,9 +8,9 @@ from __future__ import annotations
 from opsq.cli.caller import Caller
 from opsq.cli.chunk_inputs import ChunkInputs
 from opsq.cli.output import attempts
-from opsq.cli.output.submission_documents import ChunkDocument, DeadShape, EventShape, input_fields
 from opsq.cli.output.submission_text import pairs_text
 from opsq.cli.stopped_queue import asked
+from opsq.documents.submissions import ChunkDocument, DeadShape, EventShape, input_fields
 from opsq.errors import NotFound
 from opsq.ids import SubmissionId
 from opsq.wire.messages import Dead, DeadChunks, ExplainWork, HistoryFilter, Show, Shown, WorkExplained

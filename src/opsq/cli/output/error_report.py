@@ -89,7 +89,8 @@ def as_failure(error: Exception) -> OpsqError:
 
 def print_error(failure: OpsqError) -> None:
     """Print the JSON document of a failure on stdout."""
-    from opsq.cli.output.json_output import ErrorDocument, ErrorShape, print_json
+    from opsq.cli.output.json_output import print_json
+    from opsq.documents.shape import ErrorDocument, ErrorShape
 
     try:
         print_json(ErrorDocument(ErrorShape.of(failure)))

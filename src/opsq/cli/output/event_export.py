@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self
 
 import msgspec
 
-from opsq.cli.output.json_output import path_text
-from opsq.cli.output.submission_documents import EventShape, ranges
 from opsq.content.file_io import write_failure
 from opsq.content.manifest import InputRange
 from opsq.content.output_file import open_output
+from opsq.documents.shape import path_text
+from opsq.documents.submissions import EventShape, ranges
 from opsq.errors import Conflict, UsageError
 from opsq.filesystem import is_no_room
 from opsq.fsync import sync_descriptor, sync_path

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from opsq.cli.caller import Caller
-from opsq.cli.output.json_output import Shape
+from opsq.documents.shape import Shape
 
 T = TypeVar("T")
 

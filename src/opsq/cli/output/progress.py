@@ -19,8 +19,8 @@ from opsq.cli.output.folding import folded
 from opsq.cli.output.output_thread import OutputThread
 from opsq.cli.output.progress_meter import ProgressMeter
 from opsq.cli.output.readable import clean
-from opsq.cli.output.submission_documents import ChunkEndShape, input_fields
 from opsq.cli.output.submission_text import pairs_text
+from opsq.documents.submissions import ChunkEndShape, input_fields
 from opsq.runner.process.process_group import signal_name
 from opsq.runner.progress import ChunkEnd, PoolProgress, ProgressViewer
 

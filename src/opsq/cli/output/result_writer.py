@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import msgspec
 
-from opsq.cli.output.json_output import text_or_base64
-from opsq.cli.output.submission_documents import ResultShape
 from opsq.cli.output.submission_text import ending
 from opsq.client.core.result_pages import ResultCursor
 from opsq.content.chunk_reader import input_of
@@ -23,6 +21,8 @@ from opsq.content.output_file import STDOUT, open_output
 from opsq.content.result_joiner import Result, join_results
 from opsq.content.result_shaping import ResultShaping
 from opsq.content.store_kinds import open_store
+from opsq.documents.shape import text_or_base64
+from opsq.documents.submissions import ResultShape
 from opsq.errors import NotFinished, OpsqError, WorkFailed
 from opsq.ids import SubmissionId
 from opsq.wire.messages import ResultRows, Show, Shown

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from opsq.cli.caller import Caller
 from opsq.cli.options.values import now_ms
 from opsq.cli.output.attempts import Asked, nth
-from opsq.cli.output.json_output import instant
-from opsq.cli.output.submission_documents import RunningShape
 from opsq.cli.output.submission_text import named, pairs_text
+from opsq.documents.shape import instant
+from opsq.documents.submissions import RunningShape
 from opsq.ids import SubmissionId, mask_indexes
 from opsq.units import format_span
 from opsq.wire.messages import Running, RunningChunks

@@ -16,8 +16,8 @@ from opsq.units import format_duration
 from opsq.wire.messages import SubmissionState
 
 if TYPE_CHECKING:
-    from opsq.cli.output.submission_documents import BackoffShape
     from opsq.content.manifest import InputRange
+    from opsq.documents.submissions import BackoffShape
 
 _DEATH = re.compile(r"Chunk (\d+)(?= is dead)")
 """The reason that the engine records of a submission that a dead chunk has ended."""

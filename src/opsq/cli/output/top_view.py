@@ -13,7 +13,7 @@ import msgspec
 from opsq.cli.output.attempts import Asked, pages
 from opsq.cli.output.progress_meter import ProgressMeter
 from opsq.cli.output.running_chunks import description_of, running
-from opsq.cli.output.submission_documents import RunningShape
+from opsq.documents.submissions import RunningShape
 from opsq.wire.messages import DaemonState, HistoryEvent, HistoryFilter, Status
 
 STATES = ("", "running", "failed", "lost", "dead")

@@ -12,12 +12,12 @@ import msgspec
 from opsq.cli.caller import Caller
 from opsq.cli.options.values import counted
 from opsq.cli.output.error_report import Exit
-from opsq.cli.output.json_output import ErrorShape
 from opsq.cli.output.readable import brief
-from opsq.cli.output.submission_documents import RunDocument
 from opsq.cli.run.round_run import Ended, RunPlan
 from opsq.cli.run.rounds import Round
 from opsq.content.manifest import input_note
+from opsq.documents.shape import ErrorShape
+from opsq.documents.submissions import RunDocument
 from opsq.errors import CommandNotExecutable, CommandNotFound, OpsqError, Unreachable, UsageError, WorkFailed
 from opsq.wire.messages import DeadChunk
 

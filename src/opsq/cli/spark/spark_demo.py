@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from opsq.cli.caller import Caller
 from opsq.cli.demo_stage import Direct, Speech, direct_count, private_daemon, private_folder, sources
-from opsq.cli.output.daemon_documents import DemoDocument
+from opsq.cli.output.installation_documents import DemoDocument
 from opsq.cli.spark.job import Session, opened
 from opsq.cli.spark.report_tables import Asked, write_report
 from opsq.errors import Bug, WorkFailed

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from msgspec import UNSET, UnsetType
 
-from opsq.cli.output.json_output import ErrorShape, Shape
+from opsq.documents.shape import ErrorShape, Shape
 
 
 class SparkSubmitDocument(Shape):

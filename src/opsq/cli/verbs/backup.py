@@ -7,7 +7,7 @@ import os
 from opsq.cli.caller import Caller
 from opsq.cli.lasting_connection import LastingConnection
 from opsq.cli.options.option import argument
-from opsq.cli.output.daemon_documents import BackupDocument
+from opsq.cli.output.installation_documents import BackupDocument
 from opsq.wire.messages import Backup, Changed
 
 

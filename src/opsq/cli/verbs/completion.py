@@ -9,7 +9,7 @@ from typing import Literal
 import opsq
 from opsq.cli.caller import Caller
 from opsq.cli.options.option import OneOf, argument
-from opsq.cli.output.daemon_documents import CompletionDocument
+from opsq.cli.output.installation_documents import CompletionDocument
 from opsq.errors import InputUnreadable
 
 _INSTALLED = {

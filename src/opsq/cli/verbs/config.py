@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opsq.cli.caller import Caller
-from opsq.cli.output.daemon_documents import ConfigDocument, SettingShape
+from opsq.cli.output.installation_documents import ConfigDocument, SettingShape
 from opsq.settings import SETTINGS, STRATEGIES
 
 

@@ -6,7 +6,7 @@ import os
 
 from opsq.cli.caller import Caller
 from opsq.cli.options.option import argument, option
-from opsq.cli.output.daemon_documents import DoctorDocument, FindingShape
+from opsq.cli.output.installation_documents import DoctorDocument, FindingShape
 from opsq.daemon.doctor_access import Fact
 from opsq.errors import Conflict, OpsqError, UsageError
 

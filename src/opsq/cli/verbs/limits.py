@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from opsq.cli.caller import Caller
 from opsq.cli.options import values
-from opsq.cli.output.strategy_documents import RulesDocument
 from opsq.cli.output.submission_text import pairs_text, value_text
+from opsq.documents.strategies import RulesDocument
 from opsq.units import format_instant, format_rate, format_span
 from opsq.wire.messages import (
     LimitState,

@@ -34,8 +34,8 @@ def read(
                 with open_output(output) as file:
                     file.write(found)
     if caller.is_json:
-        from opsq.cli.output.json_output import text_or_base64
-        from opsq.cli.output.submission_documents import ReadDocument, input_fields
+        from opsq.documents.shape import text_or_base64
+        from opsq.documents.submissions import ReadDocument, input_fields
 
         shown = input_fields(input_range) | ({"path": output} if output else text_or_base64(found))
         caller.document(ReadDocument(str(submission_id), index, len(found), **shown))

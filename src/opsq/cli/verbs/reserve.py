@@ -60,8 +60,8 @@ def reserve(
         for index in mask_indexes(grant.block, grant.mask)
     ]
     if caller.is_json:
-        from opsq.cli.output.submission_documents import ReservedChunk, ReserveDocument, input_fields
         from opsq.client.core.content_access import Contents
+        from opsq.documents.submissions import ReservedChunk, ReserveDocument, input_fields
 
         contents = Contents(daemon.welcome)
         described = {one.submission_id: one.content for one in reply.submissions}

@@ -10,10 +10,10 @@ from opsq.cli.options.chunk_options import Dialect
 from opsq.cli.options.conditions import submission
 from opsq.cli.options.option import argument, option, options
 from opsq.cli.options.result_options import Shaping
-from opsq.cli.output.json_output import ErrorShape
 from opsq.cli.output.result_writer import JsonSink, ResultStream, write_output
-from opsq.cli.output.submission_documents import ResultsDocument
 from opsq.content.output_file import is_stdout
+from opsq.documents.shape import ErrorShape
+from opsq.documents.submissions import ResultsDocument
 from opsq.errors import OpsqError
 from opsq.ids import SubmissionId
 

@@ -23,7 +23,6 @@ from opsq.cli.options.chunk_options import Cutting
 from opsq.cli.options.option import COUNT, argument, duration, option, options
 from opsq.cli.options.program_options import TTY, Consuming
 from opsq.cli.options.result_options import Shaping
-from opsq.cli.output.submission_documents import RunDocument
 from opsq.cli.run.feed import is_plain
 from opsq.cli.run.round_report import RoundReport
 from opsq.cli.run.round_run import RECONNECT_S, RoundRun, RunPlan
@@ -34,6 +33,7 @@ from opsq.content.input_file import STDIN
 from opsq.content.input_remarks import input_remarks
 from opsq.content.output_file import is_stdout
 from opsq.daemon.temporary_daemon import DaemonUse, run_conflict
+from opsq.documents.submissions import RunDocument
 from opsq.errors import (
     InputUnreadable,
     NameTaken,

@@ -14,11 +14,11 @@ from opsq.cli.lasting_connection import LastingConnection
 from opsq.cli.options.conditions import chunk_name
 from opsq.cli.options.option import argument, option
 from opsq.cli.output import attempts, running_chunks
-from opsq.cli.output.json_output import CauseShape, path_text
 from opsq.cli.output.progress_meter import ProgressMeter
-from opsq.cli.output.submission_documents import EventShape, RunningDocument, SubmissionShape
 from opsq.cli.output.submission_text import backoff_text, pairs_text, reason_text, span_text
 from opsq.content.input_file import STDIN
+from opsq.documents.shape import CauseShape, path_text
+from opsq.documents.submissions import EventShape, RunningDocument, SubmissionShape
 from opsq.errors import UsageError
 from opsq.ids import SubmissionId
 from opsq.wire.messages import HistoryFilter, Show, Shown, SubmissionState

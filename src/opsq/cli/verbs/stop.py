@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from opsq.cli.caller import Caller
 from opsq.cli.options.setting_options import DRAIN
-from opsq.cli.output.daemon_documents import StopDocument
+from opsq.cli.output.installation_documents import StopDocument
 from opsq.daemon import lifecycle
 
 

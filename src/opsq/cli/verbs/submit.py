@@ -17,8 +17,6 @@ from opsq.cli.options.option import COUNT, Whole, argument, duration, option, op
 from opsq.cli.options.result_options import Shaping
 from opsq.cli.options.rule_options import weights_of
 from opsq.cli.options.submission_template import Template, read_template
-from opsq.cli.output.json_output import path_text
-from opsq.cli.output.submission_documents import DryRunDocument, PlannedChunk, SubmitDocument
 from opsq.cli.repeated_submit import check_same
 from opsq.cli.upload import RoomDeadline, Upload, expand, plan_of, read_whole
 from opsq.content.input_chunks import Plan
@@ -27,6 +25,8 @@ from opsq.content.input_remarks import input_remarks
 from opsq.content.output_file import is_stdout
 from opsq.content.result_shaping import ResultShaping
 from opsq.content.splitter import Splitting
+from opsq.documents.shape import path_text
+from opsq.documents.submissions import DryRunDocument, PlannedChunk, SubmitDocument
 from opsq.errors import OpsqError, UsageError
 from opsq.ids import SubmissionId
 from opsq.wire.messages import Backoff

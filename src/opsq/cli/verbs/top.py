@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, TypeVar
 from opsq.cli.caller import Caller
 from opsq.cli.options import values
 from opsq.cli.options.option import duration, option
-from opsq.cli.output.daemon_documents import StatusDocument, TopDocument
-from opsq.cli.output.submission_documents import EventShape
 from opsq.cli.output.top_view import ORDERS, STATES, Sight, TopView, TopWatch
+from opsq.documents.daemon import StatusDocument, TopDocument
+from opsq.documents.submissions import EventShape
 from opsq.errors import OpsqError, TimedOut, Unreachable
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opsq.cli.caller import Caller
 from opsq.cli.lasting_connection import LastingConnection
-from opsq.cli.output.daemon_documents import VacuumDocument
+from opsq.cli.output.installation_documents import VacuumDocument
 from opsq.wire.messages import Changed, Vacuum
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from opsq.cli import submission_end
 from opsq.cli.caller import Caller
-from opsq.cli.output.submission_documents import SubmitDocument
 from opsq.cli.verbs import submit
 from opsq.content.result_shaping import ResultShaping
+from opsq.documents.submissions import SubmitDocument
 
 
 def test_interrupted_wait_has_told_the_id_in_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):

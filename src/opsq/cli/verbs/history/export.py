@@ -13,8 +13,8 @@ from opsq.cli.options import values
 from opsq.cli.options.conditions import SUBJECT, EventConditions
 from opsq.cli.options.option import COUNT, Whole, option, options
 from opsq.cli.output import attempts, event_export
-from opsq.cli.output.submission_documents import ExportDocument
 from opsq.cli.stopped_queue import asked
+from opsq.documents.submissions import ExportDocument
 from opsq.errors import UsageError
 
 

@@ -11,9 +11,9 @@ from opsq.cli.options.option import COUNT, Whole, option, options
 from opsq.cli.output import attempts
 from opsq.cli.output.event_export import Known
 from opsq.cli.output.long_list import DEFAULT_TEXT, Listing, print_list
-from opsq.cli.output.submission_documents import EventShape, HistoryDocument
 from opsq.cli.stopped_queue import asked
 from opsq.content.manifest import InputRange
+from opsq.documents.submissions import EventShape, HistoryDocument
 from opsq.wire.messages import HistoryEvent, HistoryFilter
 
 _PAGE_ROWS = 1000

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from opsq.cli.caller import Caller
 from opsq.cli.options.option import options
 from opsq.cli.options.values import counted
-from opsq.cli.output.daemon_documents import DoctorDocument, FindingShape
+from opsq.cli.output.installation_documents import DoctorDocument, FindingShape
 from opsq.cli.spark.data_sets import Chunking, daemon_options
 from opsq.cli.spark.job import Session, opened
 from opsq.client.sync.producer import Producer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import refuse_address
-from opsq.cli.output.daemon_documents import TokensDocument, TokenShape
+from opsq.cli.output.installation_documents import TokensDocument, TokenShape
 from opsq.daemon import tokens_file
 
 

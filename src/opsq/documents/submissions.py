@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import UNSET, UnsetType
 
-from opsq.cli.output.json_output import CauseShape, ErrorShape, Shape, instant, path_text
+from opsq.documents.shape import CauseShape, ErrorShape, Shape, instant, path_text
 
 if TYPE_CHECKING:
     from opsq.content.manifest import InputRange

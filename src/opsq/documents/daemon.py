@@ -1,4 +1,4 @@
-"""The JSON documents about the daemon, its state and its file, and of the verbs that maintain the installation.
+"""The JSON documents about the daemon and all that it holds.
 
 It must not print.
 """
@@ -9,62 +9,11 @@ from typing import TYPE_CHECKING, Self
 
 from msgspec import UNSET, UnsetType
 
-from opsq.cli.output.json_output import CauseShape, ErrorShape, Shape
-from opsq.cli.output.submission_documents import EventShape, RunningShape
-from opsq.daemon.audit_file import Act
-from opsq.wire.roles import ROLES
+from opsq.documents.shape import CauseShape, Shape
+from opsq.documents.submissions import EventShape, RunningShape
 
 if TYPE_CHECKING:
-    from opsq.daemon.tokens_file import TokenEntry
     from opsq.wire.messages import DaemonState
-
-
-class StartDocument(Shape):
-    """`opsq start`, `opsq restart`. `status`: started or already_running; `state` as in `opsq status`."""
-
-    status: str
-    pid: int
-    socket: str
-    state: str
-
-
-class StopDocument(Shape):
-    """`opsq stop`. `status`: stopped or not_running."""
-
-    status: str
-
-
-class AuditDocument(Shape):
-    """`opsq audit`."""
-
-    acts: list[Act]
-
-
-class TokenShape(Shape):
-    """A token that lets clients in over TCP. `created_at`: seconds since 1970."""
-
-    name: str
-    roles: list[str]
-    created_at: int
-
-    @classmethod
-    def from_entry(cls, entry: TokenEntry) -> Self:
-        """A token as its file has it."""
-        return cls(entry.name, [role for role in ROLES if role in entry.roles], entry.created_at)
-
-
-class TokensDocument(Shape):
-    """`opsq token list`."""
-
-    tokens: list[TokenShape]
-
-
-class NewTokenDocument(Shape):
-    """`opsq token create`. `token` is shown this once."""
-
-    name: str
-    roles: list[str]
-    token: str
 
 
 class CountsShape(Shape):
@@ -156,72 +105,3 @@ class TopDocument(Shape):
     running: list[RunningShape]
     has_more_running: bool
     failures: list[EventShape]
-
-
-class SettingShape(Shape):
-    """A setting, its value, and where that came from."""
-
-    name: str
-    value: str | int | float | bool
-    source: str
-
-
-class ConfigDocument(Shape):
-    """`opsq config`."""
-
-    settings: list[SettingShape]
-
-
-class CheckDocument(Shape):
-    """`opsq check`; `problems` is empty when all is well, else there is an `error`."""
-
-    problems: list[str]
-    error: ErrorShape | UnsetType = UNSET
-
-
-class BackupDocument(Shape):
-    """`opsq backup`."""
-
-    path: str
-    bytes: int
-
-
-class VacuumDocument(Shape):
-    """`opsq vacuum`."""
-
-    bytes: int
-
-
-class FindingShape(Shape):
-    """One thing that was looked at."""
-
-    check: str
-    ok: bool
-    detail: str
-    advice: str
-
-
-class DoctorDocument(Shape):
-    """`opsq doctor`; there is an `error` when a finding is not ok."""
-
-    findings: list[FindingShape]
-    error: ErrorShape | UnsetType = UNSET
-
-
-class DemoDocument(Shape):
-    """`opsq demo`."""
-
-    files: int
-    bytes: int
-    lines: int
-    chunks: int
-    elapsed_s: float
-    chunks_per_s: float
-    is_right: bool
-
-
-class CompletionDocument(Shape):
-    """`opsq completion`."""
-
-    shell: str
-    script: str

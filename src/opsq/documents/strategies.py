@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
-from opsq.cli.output.json_output import Shape
+from opsq.documents.shape import Shape
 from opsq.strategy import explain as strategies
 from opsq.strategy.text import parse
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from opsq.cli.output.json_output import text_or_base64
-from opsq.cli.output.strategy_documents import LimitShape, PauseShape
-from opsq.cli.output.submission_documents import DeadShape, SubmissionShape
+from opsq.documents.shape import text_or_base64
+from opsq.documents.strategies import LimitShape, PauseShape
+from opsq.documents.submissions import DeadShape, SubmissionShape
 from opsq.wire.messages import Backoff, DeadChunk, LimitState, PauseState, SubmissionState
 
 
