@@ -18,7 +18,7 @@ from opsq.cli.output.attempts import ended, nth
 from opsq.cli.output.readable import clean
 from opsq.cli.output.running_chunks import description_of, host_of, span_of
 from opsq.cli.output.submission_text import pairs_text
-from opsq.cli.output.top_view import Sight, TopView
+from opsq.cli.output.top_view import FAILURES_KEPT, Sight, TopView
 from opsq.daemon.control_connection import full_disk
 from opsq.documents.submissions import RunningShape, ranges
 from opsq.units import format_span
@@ -90,14 +90,23 @@ def _head(caller: Caller, view: TopView, trouble: str) -> list[RenderableType]:
     )
     head.append(f"  {caller.named_instant(now_ms())}")
     chunks = ", ".join(
-        f"{getattr(total, f'{name}_count')} {name}" for name in ("waiting", "delayed", "reserved", "completed", "dead")
+        f"{_short(getattr(total, f'{name}_count'))} {name}"
+        for name in ("waiting", "delayed", "reserved", "completed", "dead")
     )
     backlog = total.waiting_count + total.delayed_count + total.reserved_count
-    limit = "" if state.backlog_limit is None else f" of at most {state.backlog_limit}"
-    words = [meter.rate_text() or "no rate yet", meter.left_text(), f"backlog {backlog}{limit}"]
-    words += [f"{count} {name}" for name, count in state.states.items() if count]
+    limit = "" if state.backlog_limit is None else f" of at most {_short(state.backlog_limit)}"
+    words = [meter.rate_text() or "no rate yet", meter.left_text(), f"backlog {_short(backlog)}{limit}"]
+    words += [f"{_short(count)} {name}" for name, count in state.states.items() if count]
     lines: list[RenderableType] = [head, _line(f"chunks: {chunks}"), _line(f"rate: {', '.join(filter(None, words))}")]
     return [*lines, _line(trouble, "bold magenta")] if trouble else lines
+
+
+def _short(count: int) -> str:
+    """A count as it fits a line with others; `opsq status` has them in full."""
+    for power, unit in ((9, "G"), (6, "M")):
+        if count >= 10**power:
+            return f"{count / 10**power:.1f}{unit}"
+    return str(count)
 
 
 def _blockers(caller: Caller, state: DaemonState) -> Iterator[str]:
@@ -127,7 +136,13 @@ def _sections(caller: Caller, view: TopView, sight: Sight) -> list[Section]:
         frozenset({"for", "attempt"}),
     )
     failures = Section(
-        (f"failures {len(view.failures)}", "chunk", "event", "ended", "reason"),
+        (
+            f"failures {len(view.failures)}{'+' if len(view.failures) == FAILURES_KEPT else ''}",
+            "chunk",
+            "event",
+            "ended",
+            "reason",
+        ),
         [_failure(caller, each) for each in view.failures],
     )
     consumers = Section(
@@ -148,7 +163,12 @@ def _where(chunk: RunningShape) -> str:
 
 def _consumer(state: ConsumerState) -> tuple[str, ...]:
     oldest = format_span(state.oldest_reservation_s) if state.reserved_count else ""
-    return state.consumer, str(state.reserved_count), oldest, state.waiting_strategy or ""
+    return (
+        state.consumer,
+        str(state.reserved_count),
+        oldest,
+        (state.waiting_strategy or "") if state.is_connected else "lease",
+    )
 
 
 def _failure(caller: Caller, event: HistoryEvent) -> tuple[str, ...]:

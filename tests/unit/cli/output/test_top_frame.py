@@ -94,6 +94,21 @@ def test_frame_fits_the_screen_whatever_there_is(columns: int, rows: int) -> Non
     assert all(cell_len(line) <= columns for line in lines)
 
 
+def test_counts_of_thousands_of_millions_leave_room_for_each_other() -> None:
+    total = Counts(None, 3, 2_999_999_995, 10**9, 10**9, 1_234_567_890, 10**9, 0)
+    text = "\n".join(drawn(view(state=replace(STATE, total=total, backlog_limit=6 * 10**9))))
+    assert "chunks: 3.0G waiting, 1.0G delayed, 1.0G reserved, 1.2G completed, 1.0G dead" in text
+    assert "backlog 5.0G of at most 6.0G, 2 open" in text
+
+
+def test_failures_that_are_not_all_are_marked_and_a_lease_is_named() -> None:
+    lease = ConsumerState("cli-1", False, 3, 61.0, None)
+    failures = [failure(seq) for seq in range(FAILURES_KEPT, 0, -1)]
+    text = "\n".join(drawn(view(failures=failures, running=[], state=replace(STATE, consumers=[lease]))))
+    assert f"failures {FAILURES_KEPT}+" in text
+    assert next(line for line in text.split("\n") if line.startswith("cli-1")).endswith("lease")
+
+
 def test_screen_of_80_columns_has_a_part_of_everything() -> None:
     lines = drawn(view(state=replace(STATE, held_back=[paused("a", "ada@node7")])))
     text = "\n".join(lines)
