@@ -220,7 +220,6 @@ _opsq() {
             '*-m+[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
             '*--metadata=[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
             '--title=[A line for people, which lists and progress show.]:TEXT: ' \
-            '--attach=[A file to attach, which every consumer can read.]:FILE:_files' \
             '--priority=[Higher comes first under CustomPriority; 0 by default.]:N: ' \
             '--max-attempts=[Failures until a chunk is dead.]:N: ' \
             '--max-lost=[Lost consumers until a chunk is dead.]:N: ' \
@@ -235,6 +234,7 @@ _opsq() {
             '--idempotency-key=[If a submission has this key, finished or not, print its id instead.]:KEY: ' \
             '--keep=[With --idempotency-key\: only a submission that has not ended longer ago than this; else any that is known.]:D: ' \
             '--reservation=[How long a consumer may keep a chunk without a heartbeat, at least 0.1s.]:D: ' \
+            '--attach=[A file to attach, which every consumer can read.]:FILE:_files' \
             '--in-place[Do not copy\: consumers read the files where they are; they must not change.]' \
             '--wait-for-room[If the backlog is full, wait for room, for at most this long; without =D without limit.]' \
             '--dry-run[Show how many chunks there would be; write nothing.]' \

@@ -6,16 +6,15 @@ It must not transfer content itself: `cli.upload` does.
 from __future__ import annotations
 
 import sys
-from typing import Literal
 
 from msgspec.structs import replace
 
 from opsq.cli.caller import Caller
 from opsq.cli.options import values
 from opsq.cli.options.chunk_options import Cutting
-from opsq.cli.options.option import COUNT, Whole, argument, duration, option, options
+from opsq.cli.options.option import argument, option, options
 from opsq.cli.options.result_options import Shaping
-from opsq.cli.options.rule_options import weights_of
+from opsq.cli.options.submission_options import Rules
 from opsq.cli.options.submission_template import Template, read_template
 from opsq.cli.repeated_submit import check_same
 from opsq.cli.upload import RoomDeadline, Upload, expand, plan_of, read_whole
@@ -29,51 +28,14 @@ from opsq.documents.shape import path_text
 from opsq.documents.submissions import DryRunDocument, PlannedChunk, SubmitDocument
 from opsq.errors import OpsqError, UsageError
 from opsq.ids import SubmissionId
-from opsq.wire.messages import Backoff
 
 
 def submit(
     caller: Caller,
     cutting: Cutting = options(Cutting),
     inputs: list[str] = argument("[FILE...]", "Files or quoted globs; - is stdin."),
-    metadata: list[str] = option("-m, --metadata KEY=VALUE...", "Strategic metadata; repeatable."),
-    title: str | None = option("--title TEXT", "A line for people, which lists and progress show.", values.title),
+    rules: Rules = options(Rules),
     attach: str | None = option("--attach FILE", "A file to attach, which every consumer can read."),
-    priority: int | None = option("--priority N", "Higher comes first under CustomPriority; 0 by default.", Whole()),
-    max_attempts: int | None = option("--max-attempts N", "Failures until a chunk is dead.", COUNT),
-    max_lost: int | None = option("--max-lost N", "Lost consumers until a chunk is dead.", COUNT),
-    on_dead: Literal["fail", "keep"] | None = option(
-        "--on-dead fail|keep", "A dead chunk fails the submission (default), or the rest continues."
-    ),
-    backoff: Backoff | None = option(
-        "--backoff BASE,FACTOR,MAX", "Delays between attempts, such as 1s,2,5m.", values.backoff
-    ),
-    weight: list[str] = option(
-        "--weight KEY=N...", "Set the weight in Fair of the value that this submission has of a key."
-    ),
-    delay_s: float | None = option("--delay D", "Delay the first chunk by this long.", duration),
-    not_before_at: int | None = option(
-        "--at INSTANT", "Start at 2025-01-31T08:00, local time, or …Z, or @SECONDS.", values.instant
-    ),
-    expires: str | None = option("--expires D|INSTANT", "Expire if unfinished by then."),
-    unique: str | None = option("--unique KEY", "If an unfinished submission has this key, print its id instead."),
-    unique_until: Literal["start", "done"] | None = option(
-        "--unique-until start|done",
-        "How long the key is held: until the first chunk is handed out, or until the submission ends (default).",
-    ),
-    idempotency_key: str | None = option(
-        "--idempotency-key KEY", "If a submission has this key, finished or not, print its id instead."
-    ),
-    keep_s: float | None = option(
-        "--keep D",
-        "With --idempotency-key: only a submission that has not ended longer ago than this; else any that is known.",
-        duration,
-    ),
-    reservation_s: float | None = option(
-        "--reservation D",
-        "How long a consumer may keep a chunk without a heartbeat, at least 0.1s.",
-        values.reservation,
-    ),
     in_place: bool = option(
         "--in-place", "Do not copy: consumers read the files where they are; they must not change."
     ),
@@ -96,12 +58,7 @@ def submit(
 
     By default a chunk is the longest run of whole lines up to 1 MiB. Stdin is read only when - is given.
     """
-    values.exclude(delay=delay_s, at=not_before_at)
-    if unique_until is not None and unique is None:
-        raise UsageError("--unique-until needs --unique.")
-    values.exclude(unique=unique, idempotency_key=idempotency_key)
-    if keep_s is not None and idempotency_key is None:
-        raise UsageError("--keep needs --idempotency-key.")
+    fields = rules.as_fields()
     values.exclude(dry_run=dry_run, wait=wait)
     if output is not None and not wait:
         raise UsageError("--output needs --wait.")
@@ -139,35 +96,14 @@ def submit(
         )
     for remark in input_remarks(paths, splitting):
         caller.warn(remark)
-    expires_s, expires_at = values.duration_or_instant("--expires", expires)
-    _check_expiry(expires, expires_s, expires_at, delay_s, not_before_at)
-    rules = template.rules(
-        metadata=values.metadata(metadata),
-        attachment=None if attach is None else read_whole(attach),
-        priority=priority,
-        max_attempts=max_attempts,
-        max_lost=max_lost,
-        keep_on_dead=None if on_dead is None else on_dead == "keep",
-        backoff=backoff,
-        reservation_s=reservation_s,
-        delay_s=delay_s,
-        not_before_at=not_before_at,
-        expires_s=expires_s,
-        expires_at=expires_at,
-        unique_key=unique,
-        unique_until_start=unique_until == "start",
-        weights=weights_of(weight),
-        idempotency_key=idempotency_key,
-        idempotency_keep_s=keep_s,
-        title=title,
-    )
+    new = template.rules(attachment=None if attach is None else read_whole(attach), **fields)
     if dry_run:
         _print_plan(caller, plan_of(paths, splitting, is_in_place=in_place) if paths else template.plan(caller))
         return
-    upload = Upload(caller, rules, RoomDeadline.of(wait_for_room), template)
+    upload = Upload(caller, new, RoomDeadline.of(wait_for_room), template)
     content, created = upload.hand_over(paths, splitting, is_in_place=in_place)
-    if idempotency_key is not None and not created.is_new:
-        check_same(caller, SubmissionId(created.submission_id), rules, content)
+    if new.idempotency_key is not None and not created.is_new:
+        check_same(caller, SubmissionId(created.submission_id), new, content)
     document = SubmitDocument(str(created.submission_id), created.is_new, content.chunks_count, content.total_bytes)
     if writes_stdout:
         print(document.submission_id, file=sys.stderr)
@@ -178,22 +114,6 @@ def submit(
         _finish(caller, document, output, shaping.as_shaping(cutting.dialect))
     else:
         caller.document(document)
-
-
-def _check_expiry(
-    text: str | None, expires_s: float | None, expires_at: int | None, delay_s: float | None, not_before_at: int | None
-) -> None:
-    """Refuse a submission that expires before its first chunk may be handed out."""
-    now = values.now_ms()
-    end = expires_at if expires_s is None else now + int(expires_s * 1000)
-    if end is None:
-        return
-    if end <= now:
-        raise UsageError(f"--expires {text}: that is in the past.", hint="Give a time in the future.")
-    start = not_before_at if delay_s is None else now + int(delay_s * 1000)
-    if start is not None and end <= start:
-        option = "--at" if delay_s is None else "--delay"
-        raise UsageError(f"--expires {text}: no chunk is reserved before {option}, so it must be later than that.")
 
 
 def _finish(caller: Caller, document: SubmitDocument, output: str | None, shaping: ResultShaping) -> None:
