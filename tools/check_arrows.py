@@ -45,9 +45,9 @@ ARROWS: dict[str, frozenset[str]] = {
         {"", "client", "content", "runner", "strategy.tree", "wire.messages"}
     ),  # words of options and of the protocol
     "runner": frozenset({"client", "clock", "content", "wire.messages"}),
-    "documents": frozenset({"content.manifest", "strategy", "wire.messages"}),
+    "documents": frozenset({"content", "strategy", "wire.messages"}),
     "gateway": frozenset(
-        {"client", "daemon.sockets", "documents", "strategy.tree", "wire.messages"}
+        {"client", "daemon.sockets", "documents", "strategy.tree", "wire"}
     ),  # it listens as the daemon does
     "client": frozenset({"clock", "content", "paths", "serialisation", "settings", "strategy", "wire"}),
     "client.embedded": frozenset({"clock", "content", "queue", "settings", "store", "strategy", "wire"}),

@@ -14,7 +14,6 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from opsq.cli.caller import Caller
-from opsq.cli.chunk_inputs import ChunkInputs
 from opsq.cli.lasting_connection import LastingConnection
 from opsq.cli.options.conditions import chunk_name
 from opsq.cli.options.option import argument, option
@@ -24,6 +23,8 @@ from opsq.cli.output.readable import brief
 from opsq.cli.stopped_queue import asked
 from opsq.client.core.result_pages import request_parts
 from opsq.content.manifest import InputRange
+from opsq.documents.asking import Asked
+from opsq.documents.chunk_inputs import ChunkInputs
 from opsq.documents.submissions import DeadDocument, DeadShape, input_fields
 from opsq.errors import UsageError
 from opsq.ids import SubmissionId
@@ -72,7 +73,7 @@ def change_dead(
     return count
 
 
-def _rest(daemon: attempts.Asked, request: Requeue | Drop) -> Requeue | Drop | None:
+def _rest(daemon: Asked, request: Requeue | Drop) -> Requeue | Drop | None:
     """What is left of a request that a daemon may have served in part: a chunk that is not dead is refused by index."""
     if request.indexes is None or request.submission_id is None:
         return request
@@ -111,14 +112,14 @@ def print_dead(caller: Caller, chosen: Sequence[DeadChoice], limit: int | None) 
         print_list(caller, (page for choice in chosen for page in _pages(daemon, choice, inputs)), _LISTING, limit)
 
 
-def _pages(daemon: attempts.Asked, choice: DeadChoice, inputs: ChunkInputs) -> Iterator[list[_Found]]:
+def _pages(daemon: Asked, choice: DeadChoice, inputs: ChunkInputs) -> Iterator[list[_Found]]:
     """The chunks of a choice with their inputs, page by page."""
     for chunks in _dead(daemon, choice):
         inputs.look_up(chunk.submission_id for chunk in chunks)
         yield [(chunk, inputs.of(chunk.submission_id, chunk.index)) for chunk in chunks]
 
 
-def _dead(daemon: attempts.Asked, choice: DeadChoice) -> Iterator[list[DeadChunk]]:
+def _dead(daemon: Asked, choice: DeadChoice) -> Iterator[list[DeadChunk]]:
     """The chunks of a choice, by submission and index: each that is dead all the time once, and none twice."""
     wanted = None if choice.indexes is None else set(choice.indexes)
     after: tuple[int, int] | None = (0, -1)

@@ -46,6 +46,11 @@ class LastingConnection:
         """The greeting of the daemon that answers now."""
         return self._daemon.welcome
 
+    @property
+    def store_url(self) -> str:
+        """Where that daemon keeps content."""
+        return self.welcome.store
+
     def next_id(self) -> int:
         """An id for the next request."""
         return self._daemon.next_id()

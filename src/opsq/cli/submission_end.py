@@ -13,18 +13,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from opsq.cli.caller import Caller
-from opsq.cli.chunk_inputs import ChunkInputs
 from opsq.cli.lasting_connection import RECONNECT_S, LastingConnection
 from opsq.cli.options import values
 from opsq.cli.output.folding import folded
 from opsq.cli.output.progress import new_progress, print_above
-from opsq.cli.output.progress_meter import ProgressMeter
 from opsq.cli.output.submission_text import ending, named
 from opsq.client.core.transport import expect
 from opsq.client.sync.connection import Connection
+from opsq.documents.chunk_inputs import ChunkInputs
+from opsq.documents.progress_meter import ProgressMeter
 from opsq.errors import TimedOut, Unreachable, WorkFailed
 from opsq.ids import SubmissionId
-from opsq.runner.polled_consumer import counts_of
 from opsq.wire.messages import ErrorReply, Heartbeat, Show, Shown, SubmissionState, Wait
 
 if TYPE_CHECKING:
@@ -151,7 +150,7 @@ class _Bars:
         submission_id = SubmissionId(state.submission_id)
         if self._progress is not None and submission_id in self._bars:
             meter = self._meters[submission_id]
-            meter.note(counts_of(state), time.monotonic())
+            meter.note(state.counts, time.monotonic())
             self._progress.update(
                 self._bars[submission_id],
                 description=_name(state),

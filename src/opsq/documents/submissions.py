@@ -252,9 +252,13 @@ class DeadShape(Shape):
 
 
 class DeadDocument(Shape):
-    """`opsq dead list`; with --dry-run also `dead requeue` and `dead drop`."""
+    """`opsq dead list`; with --dry-run also `dead requeue` and `dead drop`.
+
+    `next`, over HTTP alone, goes into `after` for the next page; null at the end.
+    """
 
     chunks: list[DeadShape]
+    next: str | UnsetType | None = UNSET
 
 
 class EventShape(Shape):

@@ -28,7 +28,6 @@ from opsq.wire.messages import (
     Shown,
     Status,
     SubmissionContent,
-    SubmissionState,
 )
 
 if TYPE_CHECKING:
@@ -123,7 +122,7 @@ class PolledConsumer(Consumer):
         elif isinstance(reply, DaemonState):
             self.counts = reply.total
         elif isinstance(reply, Shown):
-            self.counts = counts_of(reply.submission)
+            self.counts = reply.submission.counts
 
     @property
     def is_waiting(self) -> bool:
@@ -248,18 +247,3 @@ class PolledConsumer(Consumer):
     def _holdings(self) -> tuple[list[HeldChunks], list[ChunkMask]]:
         self.reconnects_count += 1
         return super()._holdings()
-
-
-def counts_of(state: SubmissionState) -> Counts:
-    """The chunks of one submission by state, as the daemon counts those of all."""
-    finished_count = state.completed_count + state.dead_count + state.skipped_count
-    return Counts(
-        state.submission_id,
-        1,
-        state.chunks_count - finished_count - state.reserved_count - state.delayed_count,
-        state.delayed_count,
-        state.reserved_count,
-        state.completed_count,
-        state.dead_count,
-        state.skipped_count,
-    )

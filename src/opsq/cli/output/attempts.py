@@ -1,58 +1,21 @@
-"""Fetches the history of chunks page by page, and shows it as a table or as lines.
+"""Shows the history of chunks as a table or as lines.
 
-It must not decide which events are meant.
+It must not fetch it, nor decide which events are meant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Sequence
 
 from opsq.cli.caller import Caller
 from opsq.cli.output.readable import brief
 from opsq.documents.submissions import ranges
 from opsq.runner.process.process_group import signal_name
-from opsq.wire.messages import History, HistoryEvent, HistoryFilter, HistoryRows, Request
-
-R = TypeVar("R")
+from opsq.wire.messages import HistoryEvent
 
 COLUMNS = ("at", "event", "chunk", "attempt", "consumer", "waited", "ran", "ended", "reason")
 NUMBERS = frozenset({"attempt", "waited", "ran"})
-ATTEMPTS = ("failed", "lost")
-"""The events of failed attempts; a death repeats the reason of the last."""
 _SHOWN = ("chunk", "event", "attempt", "consumer", "began", "ended", "status", "reason")
-
-
-class Asked(Protocol):
-    """What answers requests: the daemon, or the file of one that is stopped."""
-
-    def next_id(self) -> int:
-        """An id for the next request."""
-
-    def call(self, request: Request, kind: type[R]) -> R:
-        """The answer."""
-
-
-def pages(
-    daemon: Asked, where: HistoryFilter, *, after: int | None = None, newest_first: bool = False, limit: int = 1000
-) -> Iterator[HistoryRows]:
-    """Events page by page; a page may be empty and have others behind it."""
-    while True:
-        page = daemon.call(History(daemon.next_id(), where, after, limit, newest_first), HistoryRows)
-        yield page
-        if page.next_after is None:
-            return
-        after = page.next_after
-
-
-def newest(daemon: Asked, where: HistoryFilter, limit: int, pages_count: int) -> tuple[list[HistoryEvent], bool]:
-    """The newest events in a bounded number of pages, oldest first; and whether there may be more."""
-    found: list[HistoryEvent] = []
-    for number, page in enumerate(pages(daemon, where, newest_first=True, limit=limit + 1), 1):
-        found += page.rows
-        if len(found) > limit or (number == pages_count and page.next_after is not None):
-            return found[:limit][::-1], True
-    return found[::-1], False
 
 
 def nth(before_count: int) -> int:

@@ -17,9 +17,9 @@ from opsq.cli.caller import Caller
 from opsq.cli.options.values import counted
 from opsq.cli.output.folding import folded
 from opsq.cli.output.output_thread import OutputThread
-from opsq.cli.output.progress_meter import ProgressMeter
 from opsq.cli.output.readable import clean
 from opsq.cli.output.submission_text import pairs_text
+from opsq.documents.progress_meter import ProgressMeter
 from opsq.documents.submissions import ChunkEndShape, input_fields
 from opsq.runner.process.process_group import signal_name
 from opsq.runner.progress import ChunkEnd, PoolProgress, ProgressViewer

@@ -10,9 +10,9 @@ from itertools import islice
 
 import msgspec
 
-from opsq.cli.output.attempts import Asked, pages
-from opsq.cli.output.progress_meter import ProgressMeter
-from opsq.cli.output.running_chunks import description_of, running
+from opsq.cli.output.running_chunks import description_of
+from opsq.documents.asking import Asked, events, running
+from opsq.documents.progress_meter import ProgressMeter
 from opsq.documents.submissions import RunningShape
 from opsq.wire.messages import DaemonState, HistoryEvent, HistoryFilter, Status
 
@@ -79,7 +79,7 @@ class TopWatch:
         seen = self._failures[0].seq if self._failures else -1
         where = HistoryFilter(events=[*filter(None, STATES[2:])], metadata=sight.metadata)
         found: list[HistoryEvent] = []
-        for page in islice(pages(daemon, where, newest_first=True, limit=FAILURES_KEPT), _PAGES):
+        for page in islice(events(daemon, where, newest_first=True, limit=FAILURES_KEPT), _PAGES):
             found += [event for event in page.rows if event.seq > seen]
             if len(found) >= FAILURES_KEPT or (page.next_after is not None and page.next_after <= seen):
                 break

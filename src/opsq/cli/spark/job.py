@@ -26,10 +26,9 @@ from opsq.cli.options.option import option, option_set
 from opsq.cli.options.values import counted, pairs
 from opsq.cli.output.error_report import Exit
 from opsq.cli.output.progress import DRAW_S, LINE_S
-from opsq.cli.output.progress_meter import ProgressMeter
 from opsq.client.sync.producer import Producer
+from opsq.documents.progress_meter import ProgressMeter
 from opsq.errors import InputUnreadable, NotFound, OpsqError, UsageError, WorkFailed
-from opsq.runner.polled_consumer import counts_of
 from opsq.runner.stop_signals import StopSignals
 from opsq.wire.messages import Counts, DaemonState, Status
 
@@ -278,7 +277,7 @@ def looking_at(producer: Producer, submission_id: int | None) -> Callable[[], Co
         if submission_id is None:
             return producer.link.call(Status(producer.link.next_id()), DaemonState).total
         try:
-            return counts_of(producer.submission(submission_id).state())
+            return producer.submission(submission_id).state().counts
         except NotFound:
             return None
 

@@ -17,10 +17,11 @@ from opsq.cli.caller import Caller
 from opsq.cli.options import values
 from opsq.cli.options.conditions import SINCE, UNTIL, EventConditions
 from opsq.cli.options.option import COUNT, duration, option, option_set
-from opsq.cli.output import attempts, event_export
+from opsq.cli.output import event_export
 from opsq.cli.spark.job import Session, SparkJobs, opened
 from opsq.cli.stopped_queue import asked
 from opsq.content.output_file import open_output
+from opsq.documents.asking import events
 from opsq.errors import NotFound, UsageError
 from opsq.spark.history_export import exported_place
 from opsq.wire.messages import HistoryFilter
@@ -105,7 +106,7 @@ def _folder(caller: Caller, what: Asked, where: HistoryFilter) -> Iterator[str]:
         target = event_export.target(folder, "parquet", _FILE_ROWS, is_going_on=False)
         with asked(caller) as daemon, target, caller.progress("rows") as progress:
             task = progress.add_task("exporting", total=None) if progress else None
-            for page in attempts.pages(daemon, where):
+            for page in events(daemon, where):
                 target.write(page.rows, event_export.Known(page.metadata, {}, page.titles))
                 if progress:
                     progress.update(task, completed=target.rows_count)

@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from itertools import islice
 
-from msgspec import UNSET
-
 from opsq.cli.caller import Caller
-from opsq.cli.chunk_inputs import ChunkInputs
 from opsq.cli.lasting_connection import LastingConnection
 from opsq.cli.options.conditions import chunk_name
 from opsq.cli.options.option import argument, option
 from opsq.cli.output import attempts, running_chunks
-from opsq.cli.output.progress_meter import ProgressMeter
 from opsq.cli.output.submission_text import backoff_text, pairs_text, reason_text, span_text
 from opsq.content.input_file import STDIN
-from opsq.documents.shape import CauseShape, path_text
-from opsq.documents.submissions import EventShape, RunningDocument, SubmissionShape
+from opsq.documents.asking import running as chunks_running
+from opsq.documents.composing import ComposedSubmission, submission_document
+from opsq.documents.submissions import RunningDocument, SubmissionShape
 from opsq.errors import UsageError
 from opsq.ids import SubmissionId
-from opsq.wire.messages import HistoryFilter, Show, Shown, SubmissionState
+from opsq.wire.messages import Show, Shown
 
-ATTEMPTS_SHOWN = 20
 ATTEMPTS_DRAWN = 5
 """On a terminal, where the state of the submission must stay in sight above them."""
-ATTEMPTS_PAGES = 50
-"""Pages of the history that are searched for them; a submission with millions of events is not searched whole."""
 RUNNING_SHOWN = 100
 """On a terminal; a pipe gets all."""
-RATE_EVENTS = 500
-"""Ends of chunks by which the rate is estimated, at most."""
-INPUTS_SHOWN = 100
 _INPUTS_NAMED = 3
 
 
@@ -57,28 +47,13 @@ def show(
 
         show_chunk(caller, submission_id, index)
         return
-    where = HistoryFilter(submission_id, events=list(attempts.ATTEMPTS))
     with caller.connect() as daemon:
-        shown = daemon.call(Show(daemon.next_id(), submission_id), Shown)
-        state = shown.submission
-        failed, has_more = attempts.newest(daemon, where, ATTEMPTS_SHOWN, ATTEMPTS_PAGES)
-        meter = ProgressMeter()
-        if state.state == "open":
-            ends = HistoryFilter(submission_id, events=["completed", "dead"])
-            meter.recall(state, attempts.newest(daemon, ends, RATE_EVENTS, 1)[0], time.time())
-        inputs = ChunkInputs(daemon)
-        inputs_count, names = inputs.names(submission_id, INPUTS_SHOWN)
-        input_ranges = inputs.of_events(failed)
-        reason = reason_text(state, partial(inputs.of, submission_id))
-    shape = SubmissionShape.from_state(state)
-    shape.rate_per_s, shape.left_s = meter.rate_per_s or UNSET, meter.left_s or UNSET
-    shape.inputs_count, shape.inputs = inputs_count, list(map(path_text, names))
-    shape.attempts = [EventShape.from_event(event, {}, input_ranges.get(event.seq)) for event in failed]
-    shape.has_more_attempts = has_more
-    shape.held_back = CauseShape.of(shown.held_back)
-    caller.document(shape)
-    held = caller.held_back("It", shown.held_back)
-    caller.table(("", ""), _details(caller, state, reason, shape, meter, held))
+        found = submission_document(daemon, submission_id)
+        reason = reason_text(found.state, partial(found.inputs.of, submission_id))
+    failed, has_more = found.failed, bool(found.document.has_more_attempts)
+    caller.document(found.document)
+    held = caller.held_back("It", found.held_back)
+    caller.table(("", ""), _details(caller, found, reason, held))
     if caller.is_rich and len(failed) > ATTEMPTS_DRAWN:
         failed, has_more = failed[-ATTEMPTS_DRAWN:], True
     attempts.show(caller, failed, title="Recent failures")
@@ -90,7 +65,7 @@ def _show_running(caller: Caller, submission_id: SubmissionId) -> None:
     limit = RUNNING_SHOWN if caller.is_rich else None
     with LastingConnection(caller) as daemon:
         state = daemon.call(Show(daemon.next_id(), submission_id), Shown).submission
-        chunks = list(islice(running_chunks.running(daemon, submission_id), limit))
+        chunks = list(islice(chunks_running(daemon, submission_id), limit))
     caller.document(RunningDocument(str(submission_id), state.reserved_count, chunks))
     if caller.is_rich:
         if chunks:
@@ -118,14 +93,8 @@ def _inputs_text(shape: SubmissionShape) -> str:
     return ", ".join(names[:_INPUTS_NAMED]) + (f" and {more_count} more" if more_count > 0 else "")
 
 
-def _details(
-    caller: Caller,
-    state: SubmissionState,
-    reason: str,
-    shape: SubmissionShape,
-    meter: ProgressMeter,
-    held: list[str],
-) -> list[tuple[str, object]]:
+def _details(caller: Caller, found: ComposedSubmission, reason: str, held: list[str]) -> list[tuple[str, object]]:
+    shape, state, meter = found.document, found.state, found.meter
     rows: list[tuple[str, object]] = [
         ("submission id", shape.submission_id),
         ("title", shape.title),

@@ -58,6 +58,11 @@ class Connection:
 
     welcome: Welcome
 
+    @property
+    def store_url(self) -> str:
+        """Where the daemon keeps content."""
+        return self.welcome.store
+
     def __init__(
         self,
         peer: socket.socket | TlsSocket,

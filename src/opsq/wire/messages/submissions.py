@@ -31,6 +31,7 @@ from opsq.wire.messages.fields import (
     UserKey,
     WeightNumber,
 )
+from opsq.wire.messages.inspection import Counts
 
 RESERVATION_MIN_S = 0.1
 """The shortest reservation: three heartbeats of a busy consumer fit into it."""
@@ -175,6 +176,21 @@ class SubmissionState(Record):
     """The user, or `token NAME`; None: unknown."""
     submitted_from: str | None = None
     """The host, or its address; None: unknown."""
+
+    @property
+    def counts(self) -> Counts:
+        """Its chunks by state, as the daemon counts those of all."""
+        finished_count = self.completed_count + self.dead_count + self.skipped_count
+        return Counts(
+            self.submission_id,
+            1,
+            self.chunks_count - finished_count - self.reserved_count - self.delayed_count,
+            self.delayed_count,
+            self.reserved_count,
+            self.completed_count,
+            self.dead_count,
+            self.skipped_count,
+        )
 
 
 class Show(Message):

@@ -11,9 +11,9 @@ from rich.cells import cell_len
 
 from opsq.cli.caller import Caller
 from opsq.cli.output.console import SafeConsole
-from opsq.cli.output.progress_meter import ProgressMeter
 from opsq.cli.output.top_frame import footer, frame
 from opsq.cli.output.top_view import FAILURES_KEPT, RUNNING_ASKED, Sight, TopView, TopWatch
+from opsq.documents.progress_meter import ProgressMeter
 from opsq.documents.submissions import RunningShape
 from opsq.wire.messages import (
     ConsumerState,

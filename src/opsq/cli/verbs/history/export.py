@@ -8,12 +8,13 @@ from __future__ import annotations
 from typing import Literal
 
 from opsq.cli.caller import Caller
-from opsq.cli.chunk_inputs import ChunkInputs
 from opsq.cli.options import values
 from opsq.cli.options.conditions import SUBJECT, EventConditions
 from opsq.cli.options.option import COUNT, Whole, option, options
-from opsq.cli.output import attempts, event_export
+from opsq.cli.output import event_export
 from opsq.cli.stopped_queue import asked
+from opsq.documents.asking import events
+from opsq.documents.chunk_inputs import ChunkInputs
 from opsq.documents.submissions import ExportDocument
 from opsq.errors import UsageError
 
@@ -43,7 +44,7 @@ def export(
     with asked(caller) as daemon, caller.progress("rows") as progress, target:
         task = progress.add_task("exporting", total=None) if progress else None
         inputs = ChunkInputs(daemon)
-        for page in attempts.pages(daemon, where, after=target.last_seq if after_last else after):
+        for page in events(daemon, where, after=target.last_seq if after_last else after):
             target.write(page.rows, event_export.Known(page.metadata, inputs.of_events(page.rows), page.titles))
             if progress:
                 progress.update(task, completed=target.rows_count)

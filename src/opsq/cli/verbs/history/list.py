@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from opsq.cli.caller import Caller
-from opsq.cli.chunk_inputs import ChunkInputs
 from opsq.cli.options.conditions import SUBJECT, EventConditions
 from opsq.cli.options.option import COUNT, Whole, option, options
 from opsq.cli.output import attempts
@@ -13,6 +12,8 @@ from opsq.cli.output.event_export import Known
 from opsq.cli.output.long_list import DEFAULT_TEXT, Listing, print_list
 from opsq.cli.stopped_queue import asked
 from opsq.content.manifest import InputRange
+from opsq.documents.asking import Asked, events
+from opsq.documents.chunk_inputs import ChunkInputs
 from opsq.documents.submissions import EventShape, HistoryDocument
 from opsq.wire.messages import HistoryEvent, HistoryFilter
 
@@ -42,7 +43,7 @@ def list_(
 
 
 def _pages(
-    daemon: attempts.Asked,
+    daemon: Asked,
     where: HistoryFilter,
     after: int | None,
     count: int,
@@ -50,7 +51,7 @@ def _pages(
     *,
     newest_first: bool,
 ) -> Iterator[list[_Described]]:
-    for page in attempts.pages(daemon, where, after=after, newest_first=newest_first, limit=count):
+    for page in events(daemon, where, after=after, newest_first=newest_first, limit=count):
         known = Known(page.metadata, {} if inputs is None else inputs.of_events(page.rows), page.titles)
         yield [(event, *known.of(event)) for event in page.rows]
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from opsq.runner.polled_consumer import counts_of
 from opsq.units import format_rate, format_span
 from opsq.wire.messages import Counts, HistoryEvent, SubmissionState
 
@@ -49,7 +48,7 @@ class ProgressMeter:
 
     def recall(self, state: SubmissionState, ends: Sequence[HistoryEvent], now: float) -> None:
         """Record the counts that a submission had, by the events, oldest first, in which its last chunks ended."""
-        counts = counts_of(state)
+        counts = state.counts
         after_count = sum(event.mask.bit_count() for event in ends)
         for number, event in enumerate(ends):
             if not number:

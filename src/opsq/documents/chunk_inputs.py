@@ -1,4 +1,4 @@
-"""The inputs of chunks, for verbs that list many: asks for the content of submissions, and reads their tables.
+"""The inputs of chunks, for documents about many: asks for the content of submissions, and reads their tables.
 
 It must not print. What cannot be read here, because its submission was removed or its store is not seen, is unknown.
 """
@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from opsq.cli.stopped_queue import StoppedQueue
+from opsq.documents.asking import AskedForContent
 from opsq.errors import OpsqError
 from opsq.ids import mask_indexes
 from opsq.wire.messages import Describe, Described, HistoryEvent
 
 if TYPE_CHECKING:
-    from opsq.cli.lasting_connection import LastingConnection
-    from opsq.client.sync.connection import Connection
     from opsq.content.chunk_reader import ChunkReader
     from opsq.content.content_store import Store
     from opsq.content.manifest import InputRange
@@ -31,7 +29,7 @@ class ChunkInputs:
         daemon: knows the content of submissions.
     """
 
-    def __init__(self, daemon: Connection | LastingConnection | StoppedQueue) -> None:
+    def __init__(self, daemon: AskedForContent) -> None:
         self._daemon = daemon
         self._store: Store | None = None
         self._readers: dict[int, ChunkReader | None] = {}
@@ -92,6 +90,5 @@ class ChunkInputs:
         from opsq.content.store_kinds import open_store
 
         if self._store is None:
-            daemon = self._daemon
-            self._store = open_store(daemon.store_url if isinstance(daemon, StoppedQueue) else daemon.welcome.store)
+            self._store = open_store(self._daemon.store_url)
         return self._store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opsq.cli.output.progress_meter import ProgressMeter
+from opsq.documents.progress_meter import ProgressMeter
 from opsq.wire.messages import Backoff, Counts, HistoryEvent, SubmissionState
 
 

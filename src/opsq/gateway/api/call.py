@@ -1,0 +1,88 @@
+"""One request to the JSON API as its handler sees it, and ways to ask the daemon for it: awaited, patiently, by thread.
+
+It must not know any endpoint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Concatenate, ParamSpec, TypeVar
+
+from starlette.requests import Request
+
+from opsq.client.aio.link import AsyncLink
+from opsq.client.aio.queue import AsyncQueue
+from opsq.gateway.context import Context
+from opsq.wire import messages
+from opsq.wire.impossible_fields import checked
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Q = TypeVar("Q", bound=messages.Message)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request, and the queue as its sender may use it."""
+
+    context: Context
+    request: Request
+    queue: AsyncQueue
+
+    def next_id(self) -> int:
+        """An id for the next request to the daemon."""
+        return self.queue.link.next_id()
+
+    async def ask(self, request: messages.Request, kind: type[R]) -> R:
+        """The answer of the daemon.
+
+        Raises:
+            UsageError: a field has a value that is impossible.
+            OpsqError: as the daemon answers.
+        """
+        return await self.queue.link.call(checked(request), kind)
+
+    async def ask_for(self, request: messages.Request, kind: type[R], wait_s: float) -> R | None:
+        """As `ask`, but for so many seconds only; None if these are over, the client has gone, or the gateway ends."""
+        asking = asyncio.ensure_future(self.ask(request, kind))
+        over = [asyncio.ensure_future(_gone(self.request)), asyncio.ensure_future(self.context.stopping.wait())]
+        try:
+            await asyncio.wait((asking, *over), timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+            return asking.result() if asking.done() else None
+        finally:
+            for task in (asking, *over):
+                task.cancel()
+
+    async def compose(self, document: Callable[Concatenate[BlockingQueue, P], R], *args: P.args, **more: P.kwargs) -> R:
+        """A document that takes several questions, and a look into the store: made in a thread."""
+        daemon = BlockingQueue(self.queue.link, asyncio.get_running_loop())
+        return await asyncio.to_thread(document, daemon, *args, **more)
+
+
+class BlockingQueue:
+    """The daemon as a thread asks it, over the connection of an event loop."""
+
+    def __init__(self, link: AsyncLink, loop: asyncio.AbstractEventLoop) -> None:
+        self._link = link
+        self._loop = loop
+
+    @property
+    def store_url(self) -> str:
+        """Of the daemon's store."""
+        return self._link.welcome.store
+
+    def next_id(self) -> int:
+        """An id for the next request."""
+        return self._link.next_id()
+
+    def call(self, request: messages.Request, kind: type[R]) -> R:
+        """The answer; raises as `Call.ask`."""
+        return asyncio.run_coroutine_threadsafe(self._link.call(checked(request), kind), self._loop).result()
+
+
+async def _gone(request: Request) -> None:
+    """Wait until the client has closed its connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
