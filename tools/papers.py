@@ -1,4 +1,4 @@
-r"""Writes what can be generated of the manual and of the completions.
+r"""Writes what can be generated of the manual, of the completions, and the OpenAPI document of the gateway.
 
 With --check only says what is stale, and fails if anything is.
 
@@ -16,7 +16,10 @@ from pathlib import Path
 
 import completions
 import completions_bash
+import msgspec
 from command_line import Command, CommandLine, Flag, read
+
+from opsq.gateway.api.door import openapi
 
 ROOT = Path(__file__).parents[1]
 TITLE_DATE = "2026-11-27"
@@ -71,6 +74,7 @@ def papers(line: CommandLine) -> dict[Path, str]:
     for name in line.verbs:
         page = ROOT / "man" / f"opsq-{name}.1"
         found[page] = verb_page(page, name, line)
+    found[ROOT / "docs" / "openapi.json"] = msgspec.json.format(msgspec.json.encode(openapi())).decode() + "\n"
     return found
 
 

@@ -32,7 +32,7 @@ class Connections:
     """
 
     def __init__(self, address: Address, *, name: str, token: str) -> None:
-        self._address = address
+        self.address = address
         self._name = name
         self._own_token = token
         self._open: OrderedDict[str, AsyncQueue] = OrderedDict()
@@ -51,7 +51,7 @@ class Connections:
             async with self._lock:
                 found = self._open.get(token)
                 if found is None:
-                    found = AsyncQueue(self._address, name=self._name, token=token, reconnect_s=RECONNECT_S)
+                    found = AsyncQueue(self.address, name=self._name, token=token, reconnect_s=RECONNECT_S)
                     try:
                         self._open[token] = await found.__aenter__()
                     except NotPermitted as error:

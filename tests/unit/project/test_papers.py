@@ -29,7 +29,7 @@ def papers(tools: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Modu
     """The generator, working on a copy."""
     import papers
 
-    for name in ("man", "completions"):
+    for name in ("man", "completions", "docs"):
         shutil.copytree(ROOT / name, tmp_path / name)
     monkeypatch.setattr(papers, "ROOT", tmp_path)
     return papers
