@@ -93,7 +93,7 @@ ARROWS: dict[str, frozenset[str]] = {
 # "*" is everything that is not named; the `__init__` of the package stands on top.
 ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
     "queue": (
-        ("policy", "timers", "peer", "unique_keys", "faults"),
+        ("policy", "timers", "peer", "unique_keys", "faults", "chunk_counters"),
         ("live_submission",),
         ("batch",),
         ("dispatch",),

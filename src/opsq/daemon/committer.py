@@ -21,6 +21,7 @@ import apsw
 
 from opsq.clock import Now
 from opsq.clock import now as read_clocks
+from opsq.queue.chunk_counters import Histogram
 from opsq.queue.engine import Engine
 from opsq.store.database import Database
 
@@ -40,6 +41,8 @@ _PATIENCE_S = 1.0
 
 _QUICK_S = 0.0005
 """A COMMIT that takes no longer may block the event loop when there is nothing else to do."""
+
+_COMMITS_S = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 
 _log = logging.getLogger("opsq.commits")
 
@@ -76,6 +79,8 @@ class Committer:
         self._restart_from_bytes = 0
         self._full_logged_at = -_FULL_LOG_S
         self.commits_count = 0
+        self.durations = Histogram(_COMMITS_S)
+        """Of the COMMITs that succeeded."""
         self._thread.start()
 
     @property
@@ -117,10 +122,12 @@ class Committer:
             self._loop.call_soon_threadsafe(done, _attempt(work))
 
     def _commit(self) -> None:
-        """COMMIT, and update the moving average of its duration."""
+        """COMMIT, and note its duration."""
         started_s = time.monotonic()
         self._database.commit()
-        self._commit_s += (time.monotonic() - started_s - self._commit_s) / 8
+        duration_s = time.monotonic() - started_s
+        self._commit_s += (duration_s - self._commit_s) / 8
+        self.durations.note(duration_s)
 
     def _restart_log(self) -> None:
         """Copy the whole log so that the next commit restarts it; waits for short readers, not for one that stays."""

@@ -108,6 +108,7 @@ class Daemon:
         self._tick_at = 0.0
         self._tick_timer: asyncio.TimerHandle | None = None
         self._watched_ns = time.monotonic_ns()
+        self._overlooked_count = 0
         self._heartbeats = Heartbeats(settings, time.monotonic_ns())
         self._worked_at = time.monotonic()
         self._commits_seen = 0
@@ -339,8 +340,13 @@ class Daemon:
 
     def _completed(self, state: DaemonState) -> DaemonState:
         bound = self._listeners.tcp_names
+        measures = state.measures
+        if measures is not None:
+            commits = self._committer.durations.durations()
+            measures = msgspec.structs.replace(measures, commits=commits, overlooked_count=self._overlooked_count)
         return msgspec.structs.replace(
             state,
+            measures=measures,
             server=__version__,
             pid=os.getpid(),
             state="draining" if self.is_stopping else state.state,
@@ -385,6 +391,7 @@ class Daemon:
             return
         who = ", ".join(found.consumers)
         if found.is_overlooked:
+            self._overlooked_count += 1
             _log.error(
                 "something was free for 5 s for %s, and %s waited for it (bug; worked around); plan: %s",
                 found.strategy,

@@ -11,6 +11,7 @@ from opsq.clock import MonoNs, Now
 from opsq.errors import StorageFull
 from opsq.queue.batch import Batch
 from opsq.queue.batch_writer import BatchWriter
+from opsq.queue.chunk_counters import ChunkCounters
 from opsq.queue.faults import Fatal
 from opsq.queue.folding import Folding
 from opsq.queue.full_disk import RETRY_NS, FullDisk
@@ -30,6 +31,7 @@ class Commits:
         full_disk: FullDisk,
         admission: Admission,
         unique_until_start: UniqueUntilStart,
+        counters: ChunkCounters,
         now: Now,
     ) -> None:
         self._state = state
@@ -37,6 +39,7 @@ class Commits:
         self._full_disk = full_disk
         self._admission = admission
         self._unique_until_start = unique_until_start
+        self._counters = counters
         self._writer = BatchWriter(
             state, lambda batch: admission.ended(batch, is_committed=False), unique_until_start.write
         )
@@ -104,6 +107,7 @@ class Commits:
         try:
             self._full_disk.committed(batch, now)
             self._folding.committed(batch.history, now)
+            self._counters.note(batch.history)
             self._admission.ended(batch, is_committed=True)
             batch.settle(now)
         except Exception as bug:

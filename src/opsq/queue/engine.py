@@ -18,6 +18,7 @@ from typing import Any
 
 from opsq.clock import MonoNs, Now
 from opsq.errors import OpsqError, ProtocolError
+from opsq.queue.chunk_counters import ChunkCounters
 from opsq.queue.chunks.complete import Completions
 from opsq.queue.chunks.dead import DeadLetters
 from opsq.queue.chunks.expiry import Expiry
@@ -100,11 +101,14 @@ class Engine:
         self._unique_until_start = UniqueUntilStart(state, reservations)
         self._watchdog = Watchdog(state, self._reserve_calls)
         held_back = HeldBack(state, self._reserve_calls, self._admission, self._watchdog)
-        reports = Reports(state, folding, reservations, self._reserve_calls, self._admission, self._watchdog, held_back)
+        counters = ChunkCounters()
+        reports = Reports(
+            state, folding, reservations, self._reserve_calls, self._admission, self._watchdog, held_back, counters
+        )
         history_view = HistoryView(state, folding)
         self._full_disk = FullDisk(state, now)
         self._commits = commits = Commits(
-            state, folding, self._full_disk, self._admission, self._unique_until_start, now
+            state, folding, self._full_disk, self._admission, self._unique_until_start, counters, now
         )
         self._views = views = BetweenCommits(state, lambda: commits.is_under_way)
         self._heard = now

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from opsq.clock import Now
 from opsq.errors import UsageError
+from opsq.queue.chunk_counters import ChunkCounters
 from opsq.queue.chunks.reservations import Reservations
 from opsq.queue.chunks.reserve import ReserveCalls
 from opsq.queue.folding import Folding
@@ -32,6 +33,7 @@ from opsq.wire.messages import (
     GetAttachment,
     List,
     Listed,
+    Measures,
     Show,
     Shown,
     Status,
@@ -39,6 +41,8 @@ from opsq.wire.messages import (
 )
 
 CONSUMERS_SHOWN = 1_000
+OLDEST_ROWS = 1_000
+"""Submissions looked at for the oldest with a waiting chunk: a millisecond."""
 _NOTHING = (0,) * 7
 """Submissions; chunks in all, completed, dead, skipped, reserved, delayed."""
 
@@ -55,7 +59,9 @@ class Reports:
         admission: Admission,
         watchdog: Watchdog,
         held_back: HeldBack,
+        counters: ChunkCounters,
     ) -> None:
+        self._counters = counters
         self._watchdog = watchdog
         self._held_back = held_back
         self._state = state
@@ -141,8 +147,39 @@ class Reports:
                 wal_kept_s=state.database.log.kept_s(),
                 removable=state.removable() if state.is_full else {},
                 held_back=[] if request.strategy is None else self._held_back.of_strategy(request.strategy, now),
+                measures=self._measures(total.waiting_count, now) if request.measures else None,
             ),
         )
+
+    def _measures(self, waiting: int, now: Now) -> Measures:
+        """What is measured for monitoring; the daemon adds what only it knows."""
+        counters = self._counters
+        return Measures(
+            self._oldest_waiting_s(now) if waiting else 0.0,
+            len(self._state.consumers),
+            dict(counters.events),
+            counters.waits.durations(),
+            counters.runs.durations(),
+        )
+
+    def _oldest_waiting_s(self, now: Now) -> float:
+        """How long ago the oldest submission with a waiting chunk could first be handed out.
+
+        Cost: the older ones, all of whose chunks are being worked on or wait for a retry; at most `OLDEST_ROWS`, and
+        then it is the age of the last of them, which is more.
+        """
+        state, age_s = self._state, 0.0
+        ids = lanes.open_ids(state.reader, lanes.ALL, -1, OLDEST_ROWS)
+        for submission_id in ids:
+            submission = state.submission(submission_id)
+            if submission is None or not submission.is_open:
+                continue
+            row = submission.row
+            since = max(row.submitted_at, row.not_before_at or 0, row.revived_at or 0)
+            age_s = max(now.wall - since, 0) / 1000
+            if submission.counts.waiting:
+                return age_s
+        return age_s if len(ids) == OLDEST_ROWS else 0.0
 
     def _by_value(self, key: str, total: Counts) -> builtins.list[Counts]:
         """The counters of each value of a key, and last, with None for a value, of the submissions that lack the key.

@@ -60,11 +60,42 @@ class Status(Message):
     """Ask for the state of the daemon. → DaemonState. `by` groups the counts by that key.
 
     `strategy`: also tell what holds back the work that it takes; "": all work; None: tell nothing of that.
+    `measures`: also tell what is measured for monitoring.
     """
 
     id: Id
     by: Key | None = None
     strategy: StrategyText | None = None
+    measures: bool = False
+
+
+class Durations(Record):
+    """Durations by size: how many took as long as each bound or less, but longer than the one before.
+
+    The last of `counts` has those beyond all bounds.
+    """
+
+    bounds_s: list[float]
+    counts: list[Count]
+    sum_s: float
+
+
+class Measures(Record):
+    """What is measured for monitoring; all counts are since the daemon started.
+
+    `oldest_waiting_s`: how long ago the oldest submission with a waiting chunk could first be handed out; 0: none
+    waits. `consumers_count`: connections that have asked for chunks. `events`: chunks by what became of them, with the
+    names that the history has. `waits`: how long chunks waited for each attempt; `runs`: how long it took. `commits`:
+    how long the COMMITs took. `overlooked_count`: how often the watchdog found somebody waiting for what was free.
+    """
+
+    oldest_waiting_s: float
+    consumers_count: Count
+    events: dict[str, Count]
+    waits: Durations
+    runs: Durations
+    commits: Durations | None = None
+    overlooked_count: Count = 0
 
 
 class DaemonState(Message):
@@ -74,7 +105,7 @@ class DaemonState(Message):
     counters do not show it. `backlog_limit`: how many chunks may be waiting, delayed or reserved; None: any number.
     `room_waiting_count`: submissions that wait for room. `disk_free_bytes`: what is left on the disk; None: unknown.
     `removable`: while the disk is full, the details of the refusals: what would make room. `held_back`: what holds
-    waiting work back; empty: nothing is known to.
+    waiting work back; empty: nothing is known to. `measures`: None unless asked for.
     """
 
     id: Id
@@ -101,6 +132,7 @@ class DaemonState(Message):
     wal_kept_s: float = 0.0
     removable: dict[str, Detail] = {}
     held_back: list[Finding] = []
+    measures: Measures | None = None
 
 
 class Running(Message):
