@@ -57,7 +57,7 @@ _opsq() {
             ;;
     esac
     case $verb in
-        '') argument=words words='start stop restart status top gateway submit wait results show list cancel rm dead run consume reserve read complete fail release extend spark history explain pause resume limit limits weight audit queue token config doctor check backup vacuum demo completion' ;;
+        '') argument=words words='start stop restart status top metrics gateway submit wait results show list cancel rm dead run consume reserve read complete fail release extend spark history explain pause resume limit limits weight audit queue token config doctor check backup vacuum demo completion' ;;
         dead) argument=words words='list show requeue drop' options='--metadata -m --older-than --newer-than --reason --exit-status --signal --limit -n' valued='--metadata -m --older-than --newer-than --reason --exit-status --signal --limit -n' ;;
         history) argument=words words='list export prune' options='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --oldest-first --after' valued='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --after' ;;
         queue) argument=words words='list create show rm' ;;
@@ -68,7 +68,8 @@ _opsq() {
         restart) options='--drain --socket-mode --listen --listen-force --tls-cert-file --tls-key-file --tls-client-ca-file --client-token-file --tokens-file --store --in-place-roots --durability --allow-network-fs --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --trace-sql --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' valued='--drain --socket-mode --listen --tls-cert-file --tls-key-file --tls-client-ca-file --client-token-file --tokens-file --store --in-place-roots --durability --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --restart-lease-s' ;;
         status) options='--watch -w --by --interval' valued='--by --interval' ;;
         top) options='--metadata -m --interval' valued='--metadata -m --interval' ;;
-        gateway) options='--listen --uds' valued='--listen --uds' ;;
+        metrics) options='--by --output -o' valued='--by --output -o' ;;
+        gateway) options='--listen --uds --metrics-by' valued='--listen --uds --metrics-by' ;;
         submit) argument=file many=1 options='--bytes -b --lines -l --delimiter -d --null -0 --per-file --as-is --crlf --csv --csv-header --csv-delimiter --csv-quote --csv-escape --metadata -m --title --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --idempotency-key --keep --reservation --attach --in-place --wait-for-room --dry-run --wait --output -o --header-once --end-lines --from-json' valued='--bytes -b --lines -l --delimiter -d --crlf --csv-delimiter --csv-quote --csv-escape --metadata -m --title --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --idempotency-key --keep --reservation --attach --output -o --from-json' ;;
         wait) argument=open many=1 options='--state --metadata -m --older-than --newer-than --all --timeout -t' valued='--state --metadata -m --older-than --newer-than --timeout -t' ;;
         results) argument=ids options='--output -o --header-once --end-lines --csv-delimiter --csv-quote --csv-escape --follow -f --skip-dead --skip-bad' valued='--output -o --csv-delimiter --csv-quote --csv-escape' ;;
@@ -133,7 +134,10 @@ _opsq() {
             'restart --log-level') kind=words words='debug info warning error' ;;
             'status --by') kind=keys ;;
             'top -m' | 'top --metadata') kind=pair ;;
+            'metrics --by') kind=keys ;;
+            'metrics -o' | 'metrics --output') kind=file ;;
             'gateway --uds') kind=file ;;
+            'gateway --metrics-by') kind=keys ;;
             'submit --crlf') kind=words words='keep strip' ;;
             'submit -m' | 'submit --metadata') kind=pair ;;
             'submit --on-dead') kind=words words='fail keep' ;;

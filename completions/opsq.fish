@@ -63,6 +63,7 @@ complete -c opsq -n '__opsq_at ""' -a stop -d 'Stop the daemon: hand out nothing
 complete -c opsq -n '__opsq_at ""' -a restart -d 'Stop the daemon, if one runs, and start it again: consumers reconnect and keep what they hold.'
 complete -c opsq -n '__opsq_at ""' -a status -d 'Show what the daemon is doing: chunks by state, consumers, sizes; exits 4 when none answers.'
 complete -c opsq -n '__opsq_at ""' -a top -d 'Follow the queue on one screen: backlog, rate, what is blocked, what runs where, consumers, latest failures.'
+complete -c opsq -n '__opsq_at ""' -a metrics -d 'Print metrics of the daemon once, as Prometheus reads them; exits 4 when none answers.'
 complete -c opsq -n '__opsq_at ""' -a gateway -d 'Serve HTTP in front of the daemon.'
 complete -c opsq -n '__opsq_at ""' -a submit -d 'Submit files or stdin as chunks; prints only the id of the submission.'
 complete -c opsq -n '__opsq_at ""' -a wait -d 'Wait until submissions have ended; exits 1 if one failed, was cancelled or expired, 3 for an unknown id, 124 on timeout. Conditions select among those that are unfinished now.'
@@ -207,9 +208,14 @@ complete -c opsq -n '__opsq_at status' -l interval -x -d 'How often --watch refr
 complete -c opsq -n '__opsq_at top' -s m -l metadata -x -a '(__opsq_pairs)' -d 'Only chunks of submissions with this metadata.'
 complete -c opsq -n '__opsq_at top' -l interval -x -d 'How often the screen refreshes.'
 
+# opsq metrics
+complete -c opsq -n '__opsq_at metrics' -l by -x -a '(__opsq_ask keys)' -d 'Also count each value of this metadata key.'
+complete -c opsq -n '__opsq_at metrics' -s o -l output -r -F -d 'Write to this file: beside it first, then renamed; - is stdout.'
+
 # opsq gateway
 complete -c opsq -n '__opsq_at gateway' -l listen -x -d 'Serve on this address; port 0 takes a free one.'
 complete -c opsq -n '__opsq_at gateway' -l uds -r -F -d 'Serve on a Unix socket instead.'
+complete -c opsq -n '__opsq_at gateway' -l metrics-by -x -a '(__opsq_ask keys)' -d 'Metrics also count each value of this metadata key.'
 
 # opsq submit
 complete -c opsq -n '__opsq_at submit' -F

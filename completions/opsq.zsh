@@ -58,6 +58,7 @@ _opsq() {
         'restart:Stop the daemon, if one runs, and start it again: consumers reconnect and keep what they hold.'
         'status:Show what the daemon is doing: chunks by state, consumers, sizes; exits 4 when none answers.'
         'top:Follow the queue on one screen: backlog, rate, what is blocked, what runs where, consumers, latest failures.'
+        'metrics:Print metrics of the daemon once, as Prometheus reads them; exits 4 when none answers.'
         'gateway:Serve HTTP in front of the daemon.'
         'submit:Submit files or stdin as chunks; prints only the id of the submission.'
         'wait:Wait until submissions have ended; exits 1 if one failed, was cancelled or expired, 3 for an unknown id, 124 on timeout. Conditions select among those that are unfinished now.'
@@ -194,10 +195,17 @@ _opsq() {
             '*--metadata=[Only chunks of submissions with this metadata.]:KEY=VALUE:_opsq_pair' \
             '--interval=[How often the screen refreshes.]:D: ' && ret=0
           ;;
+        metrics)
+          _arguments -s -S $flags \
+            '--by=[Also count each value of this metadata key.]:KEY:_opsq_keys' \
+            '(-o --output)-o+[Write to this file\: beside it first, then renamed; - is stdout.]:FILE:_files' \
+            '(-o --output)--output=[Write to this file\: beside it first, then renamed; - is stdout.]:FILE:_files' && ret=0
+          ;;
         gateway)
           _arguments -s -S $flags \
             '--listen=[Serve on this address; port 0 takes a free one.]:HOST\:PORT: ' \
-            '--uds=[Serve on a Unix socket instead.]:PATH:_files' && ret=0
+            '--uds=[Serve on a Unix socket instead.]:PATH:_files' \
+            '--metrics-by=[Metrics also count each value of this metadata key.]:KEY:_opsq_keys' && ret=0
           ;;
         submit)
           _arguments -s -S $flags \

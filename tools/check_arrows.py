@@ -45,10 +45,11 @@ ARROWS: dict[str, frozenset[str]] = {
         {"", "client", "content", "runner", "strategy.tree", "wire.messages"}
     ),  # words of options and of the protocol
     "runner": frozenset({"client", "clock", "content", "wire.messages"}),
-    "documents": frozenset({"content", "strategy", "wire.messages"}),
+    "documents": frozenset({"content", "metrics", "strategy", "wire.messages"}),
     "gateway": frozenset(
-        {"client", "daemon.sockets", "documents", "strategy.tree", "wire"}
+        {"client", "daemon.sockets", "documents", "metrics", "strategy.tree", "wire"}
     ),  # it listens as the daemon does
+    "metrics": frozenset({"wire.messages"}),  # what the gateway serves and `opsq metrics` prints
     "client": frozenset({"clock", "content", "paths", "serialisation", "settings", "strategy", "wire"}),
     "client.embedded": frozenset({"clock", "content", "queue", "settings", "store", "strategy", "wire"}),
     "daemon": frozenset(

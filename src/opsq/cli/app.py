@@ -52,6 +52,7 @@ VERBS: dict[str, Place] = {
     "restart": Place(_DAEMON, "Stop the daemon, if one runs, and start it again."),
     "status": Place(_DAEMON, "Show what the daemon is doing."),
     "top": Place(_DAEMON, "Follow the queue on one screen."),
+    "metrics": Place(_DAEMON, "Print metrics of the daemon once, as Prometheus reads them."),
     "gateway": Place(_DAEMON, "Serve HTTP in front of the daemon."),
     "submit": Place(_PRODUCE, "Submit files or stdin as chunks."),
     "wait": Place(_PRODUCE, "Wait until submissions have ended."),

@@ -13,6 +13,9 @@ from opsq.documents.shape import CauseShape, Shape
 from opsq.documents.submissions import EventShape, RunningShape
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from opsq.metrics import Family
     from opsq.wire.messages import DaemonState
 
 
@@ -105,3 +108,43 @@ class TopDocument(Shape):
     running: list[RunningShape]
     has_more_running: bool
     failures: list[EventShape]
+
+
+class SampleShape(Shape):
+    """A number, with the name and labels under which Prometheus stores it."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+class MetricShape(Shape):
+    """A metric. `type`: gauge, counter, info or histogram; `unit`: seconds, bytes or empty."""
+
+    name: str
+    type: str
+    unit: str
+    help: str
+    samples: list[SampleShape]
+
+
+class MetricsDocument(Shape):
+    """`opsq metrics`."""
+
+    metrics: list[MetricShape]
+
+    @classmethod
+    def from_families(cls, families: Iterable[Family]) -> Self:
+        """The metrics of a daemon."""
+        return cls(
+            [
+                MetricShape(
+                    each.name,
+                    each.kind,
+                    each.unit,
+                    each.meaning,
+                    [SampleShape(name, dict(labels), value) for name, labels, value in each.samples],
+                )
+                for each in families
+            ]
+        )

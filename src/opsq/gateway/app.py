@@ -11,13 +11,18 @@ from starlette.middleware import Middleware
 from starlette.routing import BaseRoute
 
 from opsq.errors import OpsqError
-from opsq.gateway import health, problems
+from opsq.gateway import health, metrics, problems
 from opsq.gateway.access import Access
 from opsq.gateway.api import door as api
 from opsq.gateway.context import Context
 from opsq.gateway.records import door as records
 
-DOORS: tuple[Callable[[Context], list[BaseRoute]], ...] = (api.routes, records.routes, health.routes)
+DOORS: tuple[Callable[[Context], list[BaseRoute]], ...] = (
+    api.routes,
+    records.routes,
+    health.routes,
+    metrics.routes,
+)
 
 
 def make_app(context: Context) -> Starlette:

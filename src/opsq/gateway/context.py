@@ -23,6 +23,8 @@ class Context:
     exposure: Exposure
     queues_path: str
     """The file that `opsq queue` changes."""
+    metrics_by: str | None = None
+    """The metadata key of which metrics count each value."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the gateway begins to end: what waits for long answers now."""
 

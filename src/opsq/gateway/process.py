@@ -75,7 +75,13 @@ def exposure_of(listening: ListeningSocket) -> Exposure:
 
 
 def serve(
-    listening: ListeningSocket, address: Address, token: str, on_ready: Callable[[], None], *, queues_path: str
+    listening: ListeningSocket,
+    address: Address,
+    token: str,
+    on_ready: Callable[[], None],
+    *,
+    queues_path: str,
+    metrics_by: str | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; a second SIGINT ends at once what is under way.
 
@@ -84,9 +90,10 @@ def serve(
         token: with which the gateway greets it; "" over its Unix socket.
         on_ready: called when requests are answered.
         queues_path: the file that `opsq queue` changes.
+        metrics_by: the metadata key of which metrics count each value.
     """
     connections = Connections(address, name=f"gateway-{os.getpid()}", token=token)
-    context = Context(connections, exposure_of(listening), queues_path)
+    context = Context(connections, exposure_of(listening), queues_path, metrics_by)
     config = uvicorn.Config(
         make_app(context),
         loop="uvloop",

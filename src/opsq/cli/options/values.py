@@ -82,6 +82,20 @@ def check_key(key: str) -> str:
     return key
 
 
+def counted_key(option: str, text: str) -> str:
+    """A key whose values are counted.
+
+    Raises:
+        UsageError: it cannot be a key, or it is `submission`, of which each submission is a value.
+    """
+    if check_key(text) == "submission":
+        raise UsageError(
+            f"{option} submission: each submission is a value of that key.",
+            hint="`opsq list` counts the chunks of each.",
+        )
+    return text
+
+
 def instant(option: str, text: str) -> int:
     """Milliseconds since 1970 UTC, from `2025-01-31T08:00`, `2025-01-31 08:00:00+02:00`, `…Z` or `@SECONDS`.
 

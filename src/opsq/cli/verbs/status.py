@@ -17,7 +17,7 @@ from opsq.cli.output.json_output import print_json
 from opsq.cli.output.submission_text import value_text
 from opsq.documents.daemon import StatusDocument
 from opsq.documents.progress_meter import ProgressMeter
-from opsq.errors import Unreachable, UsageError
+from opsq.errors import Unreachable
 from opsq.wire.messages import Counts, DaemonState, Status
 
 if TYPE_CHECKING:
@@ -29,17 +29,13 @@ _CHUNKS = ("waiting", "delayed", "reserved", "completed", "dead", "skipped")
 def status(
     caller: Caller,
     watch: bool = option("-w, --watch", "Refresh until Ctrl-C."),
-    by: str | None = option("--by KEY", "Also count per value of this metadata key."),
+    by: str | None = option("--by KEY", "Also count per value of this metadata key.", values.counted_key),
     interval_s: float = option("--interval D", "How often --watch refreshes.", duration, 1.0),
 ) -> None:
     """Show what the daemon is doing: chunks by state, consumers, sizes; exits 4 when none answers.
 
     With --by, a pipe gets one line per value: value, submissions, waiting, delayed, reserved, completed, dead, skipped.
     """
-    if by is not None and values.check_key(by) == "submission":
-        raise UsageError(
-            "--by submission: each submission is a value of that key.", hint="`opsq list` counts the chunks of each."
-        )
     pause_s = max(interval_s, 0.1)
     try:
         daemon = LastingConnection(caller)
