@@ -10,10 +10,9 @@ from collections.abc import Iterable, Mapping
 
 from opsq.client.core.address import address_of, read_token
 from opsq.client.sync.connection import Connection
-from opsq.errors import InvalidStrategy, OpsqError, UsageError
-from opsq.ids import parse_handle
+from opsq.errors import InvalidStrategy, UsageError
 from opsq.settings import Settings, load
-from opsq.wire.messages import Claim, Completed, HeldChunks, Refusal
+from opsq.wire.messages import Claim
 
 SETTING_OPTIONS = (
     "state_dir",
@@ -83,33 +82,3 @@ def with_restart(error: InvalidStrategy, settings: Settings, strategy: str) -> I
 def is_remote(settings: Settings) -> bool:
     """Whether the daemon is reached over TCP: an address was given, and no stronger --socket."""
     return bool(settings.address) and settings.source("socket") != "--socket"
-
-
-def held_chunks(handles: Iterable[str]) -> list[HeldChunks]:
-    """Reserved chunks as the protocol names them.
-
-    Raises:
-        InvalidHandle: one of them is none.
-    """
-    return HeldChunks.merged(parse_handle(text.strip()) for text in handles)
-
-
-def check_refusals(reply: Completed) -> None:
-    """Raise if anything was refused.
-
-    Raises:
-        OpsqError: something was; the class is that of the first refusal, and the message names all chunks.
-    """
-    if reply.refusals:
-        raise _refused(reply.refusals)
-
-
-def _refused(refusals: list[Refusal]) -> OpsqError:
-    from opsq.errors import from_code
-    from opsq.ids import mask_indexes
-
-    texts = []
-    for refusal in refusals:
-        chunks = ", ".join(f"{refusal.submission_id}/{index}" for index in mask_indexes(refusal.block, refusal.mask))
-        texts.append(f"{chunks}: {refusal.message}")
-    return from_code(refusals[0].code, "\n".join(texts))

@@ -139,7 +139,7 @@ def test_what_cannot_be_meant_is_a_problem_that_says_why(api):
 
 def test_other_methods_are_refused_and_the_allowed_ones_named(api):
     reply = api.delete("status")
-    assert (reply.status_code, reply.headers["allow"]) == (405, "GET, HEAD")
+    assert (reply.status_code, set(reply.headers["allow"].split(", "))) == (405, {"GET", "HEAD"})
     assert api.head("status").status_code == 200
 
 

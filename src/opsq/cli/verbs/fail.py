@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 
 from opsq.cli.caller import Caller
-from opsq.cli.daemon_address import check_refusals, held_chunks
 from opsq.cli.options.option import HANDLES, duration, option
+from opsq.client.core.refusals import check_refusals, held_chunks
 from opsq.errors import UsageError
 from opsq.wire.messages import Completed, Fail, Failure
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from starlette.requests import Request
 
@@ -20,7 +20,6 @@ from opsq.wire.impossible_fields import checked
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Q = TypeVar("Q", bound=messages.Message)
 
 
 @dataclass(frozen=True)
@@ -47,13 +46,21 @@ class Call:
     async def ask_for(self, request: messages.Request, kind: type[R], wait_s: float) -> R | None:
         """As `ask`, but for so many seconds only; None if these are over, the client has gone, or the gateway ends."""
         asking = asyncio.ensure_future(self.ask(request, kind))
-        over = [asyncio.ensure_future(_gone(self.request)), asyncio.ensure_future(self.context.stopping.wait())]
         try:
-            await asyncio.wait((asking, *over), timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+            await self.until(asking, wait_s)
             return asking.result() if asking.done() else None
         finally:
-            for task in (asking, *over):
-                task.cancel()
+            asking.cancel()
+
+    async def until(self, done: asyncio.Future[Any], wait_s: float | None) -> bool:
+        """Wait for something until so many seconds are over or the gateway ends, or the client has gone: False then."""
+        gone, stopping = asyncio.ensure_future(_gone(self.request)), asyncio.ensure_future(self.context.stopping.wait())
+        try:
+            await asyncio.wait((done, gone, stopping), timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+            return not gone.done()
+        finally:
+            gone.cancel()
+            stopping.cancel()
 
     async def compose(self, document: Callable[Concatenate[BlockingQueue, P], R], *args: P.args, **more: P.kwargs) -> R:
         """A document that takes several questions, and a look into the store: made in a thread."""

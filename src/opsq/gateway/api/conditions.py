@@ -76,16 +76,33 @@ class LimitQuery(Struct, forbid_unknown_fields=True):
     limit: Limit = 100
 
 
-class DeadQuery(Struct, forbid_unknown_fields=True):
-    """Which dead chunks."""
+class DeadConditions(Struct):
+    """Which dead chunks, beside their submissions."""
 
-    submission_id: IdText | None = None
-    metadata: Pairs = []
     older_than_s: OlderS | None = None
     newer_than_s: NewerS | None = None
     reason: ReasonPart = ""
     exit_status: Statuses = []
     signal: Signals = []
+
+    def as_filter(self, metadata: dict[str, int | str]) -> m.DeadFilter:
+        """The conditions as the daemon takes them, of submissions with this metadata."""
+        from_at, to_at = span(self.newer_than_s, self.older_than_s)
+        return m.DeadFilter(
+            metadata=metadata,
+            from_at=from_at,
+            to_at=to_at,
+            reason=self.reason,
+            exit_statuses=self.exit_status,
+            signals=self.signal,
+        )
+
+
+class DeadQuery(DeadConditions, forbid_unknown_fields=True, kw_only=True):
+    """Which dead chunks."""
+
+    submission_id: IdText | None = None
+    metadata: Pairs = []
     limit: Limit = 100
     after: (
         Annotated[
@@ -144,17 +161,4 @@ def span(newer_than_s: float | None, older_than_s: float | None) -> tuple[int | 
     return (
         None if newer_than_s is None else max(now - int(newer_than_s * 1000), 0),
         None if older_than_s is None else max(now - int(older_than_s * 1000) + 1, 0),
-    )
-
-
-def dead_filter(query: DeadQuery) -> m.DeadFilter:
-    """The conditions of a query as the daemon takes them."""
-    from_at, to_at = span(query.newer_than_s, query.older_than_s)
-    return m.DeadFilter(
-        metadata=metadata_of(query.metadata),
-        from_at=from_at,
-        to_at=to_at,
-        reason=query.reason,
-        exit_statuses=query.exit_status,
-        signals=query.signal,
     )

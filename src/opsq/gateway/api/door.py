@@ -13,13 +13,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from opsq.gateway.api import inspecting
+from opsq.gateway.api import changing, inspecting, taking, watching
 from opsq.gateway.api.endpoint import JSON, Endpoint
 from opsq.gateway.api.openapi import document
 from opsq.gateway.context import Context
 
 PREFIX = "/api/v1"
-ENDPOINTS: tuple[Endpoint, ...] = (*inspecting.ENDPOINTS,)
+ENDPOINTS: tuple[Endpoint, ...] = (
+    *inspecting.ENDPOINTS,
+    *watching.ENDPOINTS,
+    *changing.ENDPOINTS,
+    *taking.ENDPOINTS,
+)
 
 
 def openapi() -> dict[str, Any]:

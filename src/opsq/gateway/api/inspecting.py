@@ -35,7 +35,6 @@ from opsq.gateway.api.conditions import (
     OfSubmission,
     StatusQuery,
     WaitQuery,
-    dead_filter,
     metadata_of,
     span,
 )
@@ -117,7 +116,7 @@ async def list_dead(call: Call, query: DeadQuery) -> DeadDocument:
     behind, _, index = (query.after or "0/-1").partition("/")
     after = (parse_submission_id(behind), int(index))
 
-    where = dead_filter(query)
+    where = query.as_filter(metadata_of(query.metadata))
 
     def compose(daemon: BlockingQueue) -> DeadDocument:
         request = m.Dead(daemon.next_id(), submission_id, after, query.limit, where)
