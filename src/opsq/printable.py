@@ -1,6 +1,6 @@
 """Text of others made safe to show: every control character escaped, for logs, terminals and lines of output.
 
-This file must not cut or colour text; what programs print to a terminal is cleaned by `cli.output.readable`.
+This file must not cut or colour text; what programs print to a terminal is cleaned by `documents.readable`.
 """
 
 from __future__ import annotations

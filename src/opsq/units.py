@@ -1,4 +1,4 @@
-"""Durations, sizes, rates and addresses as people write them: `90`, `1.5s`, `10m`, `1d`.
+"""Durations, sizes, rates, addresses and signals as people write them: `90`, `1.5s`, `10m`, `1d`.
 
 `64K`, `1M`, `20MB`; `5/15m`; `[::1]:7411`.
 
@@ -8,6 +8,7 @@ durations is loaded only when needed.
 
 from __future__ import annotations
 
+import signal
 import time
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
@@ -145,6 +146,14 @@ def format_roughly(size_bytes: int) -> str:
         if size_bytes >= 1 << power:
             return f"{size_bytes / (1 << power):.1f} {unit}"
     return f"{size_bytes} bytes"
+
+
+def signal_name(number: int) -> str:
+    """Name a signal: `SIGKILL` for 9; a number without a name of its own stays a number."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _split(text: str) -> tuple[float | int | None, str]:

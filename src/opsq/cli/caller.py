@@ -249,6 +249,6 @@ _CELL_CHARACTERS, _CELL_LINES = 4000, 20
 def _text(value: object) -> Any:
     from rich.text import Text
 
-    from opsq.cli.output.readable import brief
+    from opsq.documents.readable import brief
 
     return value if isinstance(value, Text) else Text(brief(str(value), _CELL_CHARACTERS, _CELL_LINES))

@@ -14,8 +14,8 @@ from opsq.cli.options import values
 from opsq.cli.options.conditions import SubmissionConditions
 from opsq.cli.options.option import option
 from opsq.cli.output.long_list import Listing, print_list
-from opsq.cli.output.submission_text import pairs_text
 from opsq.documents.asking import Asked
+from opsq.documents.submission_text import pairs_text
 from opsq.documents.submissions import ChangedDocument, ListDocument, SubmissionShape
 from opsq.errors import Conflict, NotFound, OpsqError, UsageError
 from opsq.ids import SubmissionId, made_at

@@ -17,14 +17,14 @@ from opsq.cli.caller import Caller
 from opsq.cli.lasting_connection import LastingConnection
 from opsq.cli.options.conditions import chunk_name
 from opsq.cli.options.option import argument, option
-from opsq.cli.output import attempts
 from opsq.cli.output.long_list import Listing, print_list
-from opsq.cli.output.readable import brief
 from opsq.cli.stopped_queue import asked
 from opsq.client.core.result_pages import request_parts
 from opsq.content.manifest import InputRange
 from opsq.documents.asking import Asked
 from opsq.documents.chunk_inputs import ChunkInputs
+from opsq.documents.readable import brief
+from opsq.documents.submission_text import ended
 from opsq.documents.submissions import DeadDocument, DeadShape, input_fields
 from opsq.errors import UsageError
 from opsq.ids import SubmissionId
@@ -137,7 +137,7 @@ def _row(caller: Caller, found: _Found) -> list[object]:
         chunk.attempts,
         chunk.lost,
         caller.instant(chunk.dead_at),
-        attempts.ended(chunk.exit_status, chunk.signal),
+        ended(chunk.exit_status, chunk.signal),
     ]
     if caller.is_rich:
         return [*row, f"{brief(chunk.reason)}\n{came_from}".rstrip("\n")]

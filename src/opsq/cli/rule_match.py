@@ -6,8 +6,8 @@ It must not change a rule; a rule holds for later submissions too.
 from __future__ import annotations
 
 from opsq.cli.caller import Caller
-from opsq.cli.output.submission_text import pairs_text
 from opsq.client.sync.connection import Connection
+from opsq.documents.submission_text import pairs_text
 from opsq.wire.messages import List, Listed
 
 

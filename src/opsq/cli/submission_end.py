@@ -17,11 +17,11 @@ from opsq.cli.lasting_connection import RECONNECT_S, LastingConnection
 from opsq.cli.options import values
 from opsq.cli.output.folding import folded
 from opsq.cli.output.progress import new_progress, print_above
-from opsq.cli.output.submission_text import ending, named
 from opsq.client.core.transport import expect
 from opsq.client.sync.connection import Connection
 from opsq.documents.chunk_inputs import ChunkInputs
 from opsq.documents.progress_meter import ProgressMeter
+from opsq.documents.submission_text import ending, named
 from opsq.errors import TimedOut, Unreachable, WorkFailed
 from opsq.ids import SubmissionId
 from opsq.wire.messages import ErrorReply, Heartbeat, Show, Shown, SubmissionState, Wait

@@ -1,1 +1,1 @@
-"""The JSON documents that describe the queue, as `--json` prints them and as HTTP serves them."""
+"""What is told of the queue: JSON documents, as `--json` prints them and HTTP serves them, and words for people."""

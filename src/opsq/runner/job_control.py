@@ -16,8 +16,8 @@ from typing import Self
 from opsq.runner.deadlines import Deadlines
 from opsq.runner.feeding.programs import Child, Programs
 from opsq.runner.polled_consumer import PolledConsumer
-from opsq.runner.process.process_group import signal_name
 from opsq.runner.progress import ProgressViewer
+from opsq.units import signal_name
 
 
 class JobControl:

@@ -8,26 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opsq.cli.caller import Caller
-from opsq.cli.output.readable import brief
+from opsq.documents.readable import brief
+from opsq.documents.submission_text import ended, nth
 from opsq.documents.submissions import ranges
-from opsq.runner.process.process_group import signal_name
 from opsq.wire.messages import HistoryEvent
 
 COLUMNS = ("at", "event", "chunk", "attempt", "consumer", "waited", "ran", "ended", "reason")
 NUMBERS = frozenset({"attempt", "waited", "ran"})
 _SHOWN = ("chunk", "event", "attempt", "consumer", "began", "ended", "status", "reason")
-
-
-def nth(before_count: int) -> int:
-    """Which attempt it is, as people count: from 1. JSON, variables and Python have how many there were before."""
-    return before_count + 1
-
-
-def ended(exit_status: int | None, signal: int | None) -> str:
-    """How a program ended, in a word."""
-    if signal is not None:
-        return signal_name(signal)
-    return "" if exit_status is None else f"exit {exit_status}"
 
 
 def row(caller: Caller, event: HistoryEvent, *, is_alone: bool) -> list[object]:

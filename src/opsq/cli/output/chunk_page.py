@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from opsq.cli.caller import Caller
 from opsq.cli.output import attempts
-from opsq.cli.output.submission_text import pairs_text
 from opsq.cli.stopped_queue import asked
 from opsq.documents.composing import chunk_document
+from opsq.documents.submission_text import ended, pairs_text
 from opsq.errors import NotFound
 from opsq.ids import SubmissionId
 
@@ -44,7 +44,7 @@ def show_chunk(caller: Caller, submission_id: SubmissionId, index: int, *, must_
             ("attempts", letter.attempts),
             ("lost", letter.lost),
             ("died", caller.named_instant(letter.dead_at)),
-            ("ended", attempts.ended(letter.exit_status, letter.signal)),
+            ("ended", ended(letter.exit_status, letter.signal)),
             ("reason", letter.reason),
         ]
     caller.table(("", ""), [(name, value) for name, value in rows if value not in (None, "")])

@@ -55,7 +55,7 @@ def error_text(failure: OpsqError) -> str:
     """A failure in words, cut to a readable length: the message may contain the output of a program."""
     message = failure.message
     if len(message) > _PLAIN_CHARACTERS or not message.isprintable():
-        from opsq.cli.output.readable import brief
+        from opsq.documents.readable import brief
 
         message = brief(message, _COMPLAINT_CHARACTERS, _COMPLAINT_LINES)
     return f"opsq: {message}" + (f"\n{printable(failure.hint, keep=_LINE_END)}" if failure.hint else "")

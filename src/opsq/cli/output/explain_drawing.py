@@ -14,10 +14,9 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from opsq.cli.output.attempts import nth
 from opsq.cli.output.rows import Rows
-from opsq.cli.output.strategy_explanation import analysis_texts, arm_name, front_text
-from opsq.cli.output.submission_text import pairs_text
+from opsq.documents.strategy_text import analysis_texts, arm_name, front_text
+from opsq.documents.submission_text import nth, pairs_text
 from opsq.strategy import explain as strategies
 from opsq.strategy.text import parse
 from opsq.wire.messages import Arm, Explained, PlanStep, Statement

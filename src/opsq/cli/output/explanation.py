@@ -1,4 +1,4 @@
-"""Prints an explanation: drawn on a terminal by `explain_drawing`, in plain lines (`strategy_explanation`) in a pipe.
+"""Prints an explanation: drawn on a terminal by `explain_drawing`, in a pipe in the lines of `strategy_text`.
 
 It must not word anything.
 """
@@ -6,7 +6,7 @@ It must not word anything.
 from __future__ import annotations
 
 from opsq.cli.caller import Caller
-from opsq.cli.output.strategy_explanation import strategy_lines
+from opsq.documents.strategy_text import strategy_lines
 from opsq.wire.messages import Explained, WorkExplained
 
 

@@ -17,12 +17,12 @@ from opsq.cli.caller import Caller
 from opsq.cli.options.values import counted
 from opsq.cli.output.folding import folded
 from opsq.cli.output.output_thread import OutputThread
-from opsq.cli.output.readable import clean
-from opsq.cli.output.submission_text import pairs_text
 from opsq.documents.progress_meter import ProgressMeter
+from opsq.documents.readable import clean
+from opsq.documents.submission_text import pairs_text
 from opsq.documents.submissions import ChunkEndShape, input_fields
-from opsq.runner.process.process_group import signal_name
 from opsq.runner.progress import ChunkEnd, PoolProgress, ProgressViewer
+from opsq.units import signal_name
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from opsq.cli.output.submission_text import backoff_text, span_text
 from opsq.documents.queues import QueueShape
+from opsq.documents.submission_text import backoff_text, span_text
 from opsq.documents.submissions import BackoffShape
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import msgspec
 
-from opsq.cli.output.submission_text import ending
 from opsq.client.core.result_pages import ResultCursor
 from opsq.content.chunk_reader import input_of
 from opsq.content.content_store import Store
@@ -22,6 +21,7 @@ from opsq.content.result_joiner import Result, join_results
 from opsq.content.result_shaping import ResultShaping
 from opsq.content.store_kinds import open_store
 from opsq.documents.shape import text_or_base64
+from opsq.documents.submission_text import ending
 from opsq.documents.submissions import ResultShape
 from opsq.errors import NotFinished, OpsqError, WorkFailed
 from opsq.ids import SubmissionId

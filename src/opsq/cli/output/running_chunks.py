@@ -9,11 +9,9 @@ from collections.abc import Sequence
 
 from opsq.cli.caller import Caller
 from opsq.cli.options.values import now_ms
-from opsq.cli.output.attempts import nth
-from opsq.cli.output.submission_text import named, pairs_text
+from opsq.documents.submission_text import host_of, named, nth, span_of
 from opsq.documents.submissions import RunningShape
 from opsq.ids import SubmissionId
-from opsq.units import format_span
 
 
 def draw(caller: Caller, submission_id: SubmissionId, chunks: Sequence[RunningShape]) -> None:
@@ -24,22 +22,6 @@ def draw(caller: Caller, submission_id: SubmissionId, chunks: Sequence[RunningSh
         title=f"Submission {named(submission_id, chunks[0].title)}",
         right=frozenset({"chunk", "attempt", "for"}),
     )
-
-
-def host_of(chunk: RunningShape) -> str:
-    """Host and process of its consumer; "" if that is unknown, or how the consumer is called anyway."""
-    host = f"{chunk.host}-{chunk.pid}" if chunk.pid else chunk.host
-    return "" if chunk.consumer.startswith(host) else host
-
-
-def description_of(chunk: RunningShape) -> str:
-    """Title and metadata of its submission."""
-    return "  ".join(filter(None, (chunk.title, pairs_text(chunk.metadata))))
-
-
-def span_of(chunk: RunningShape) -> str:
-    """For how long it has run."""
-    return f"{'≥ ' if chunk.is_at_least else ''}{format_span(chunk.run_s)}"
 
 
 def _drawn(caller: Caller, chunk: RunningShape) -> list[object]:

@@ -10,9 +10,9 @@ from itertools import islice
 
 import msgspec
 
-from opsq.cli.output.running_chunks import description_of
 from opsq.documents.asking import Asked, events, running
 from opsq.documents.progress_meter import ProgressMeter
+from opsq.documents.submission_text import description_of
 from opsq.documents.submissions import RunningShape
 from opsq.wire.messages import DaemonState, HistoryEvent, HistoryFilter, Status
 

@@ -12,10 +12,10 @@ import msgspec
 from opsq.cli.caller import Caller
 from opsq.cli.options.values import counted
 from opsq.cli.output.error_report import Exit
-from opsq.cli.output.readable import brief
 from opsq.cli.run.round_run import Ended, RunPlan
 from opsq.cli.run.rounds import Round
 from opsq.content.manifest import input_note
+from opsq.documents.readable import brief
 from opsq.documents.shape import ErrorShape
 from opsq.documents.submissions import RunDocument
 from opsq.errors import CommandNotExecutable, CommandNotFound, OpsqError, Unreachable, UsageError, WorkFailed

@@ -21,8 +21,8 @@ from opsq.cli.options.option import COUNT, argument, option, options, positive_d
 from opsq.cli.options.program_options import TTY, Consuming, Records
 from opsq.cli.output.error_report import Exit
 from opsq.cli.output.progress import WorkViewer
-from opsq.cli.output.submission_text import pairs_text
 from opsq.documents.shape import ErrorShape
+from opsq.documents.submission_text import pairs_text
 from opsq.documents.submissions import CommandShape, ConsumeDocument
 from opsq.errors import InvalidStrategy, OpsqError, WorkFailed
 from opsq.ids import SubmissionId

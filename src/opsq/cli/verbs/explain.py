@@ -1,6 +1,6 @@
 """The verb explain: how a strategy is served, arm by arm, or why work is not running.
 
-It must not format the answer: `explain_drawing` does for a terminal, `strategy_explanation` for a pipe.
+It must not format the answer: `explain_drawing` does for a terminal, `documents.strategy_text` for a pipe.
 """
 
 from __future__ import annotations

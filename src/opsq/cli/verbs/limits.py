@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from opsq.cli.caller import Caller
 from opsq.cli.options import values
-from opsq.cli.output.submission_text import pairs_text, value_text
+from opsq.documents import rule_text
 from opsq.documents.strategies import RulesDocument
-from opsq.units import format_instant, format_rate, format_span
+from opsq.documents.submission_text import value_text
+from opsq.units import format_instant, format_span
 from opsq.wire.messages import (
     LimitState,
     PauseState,
@@ -35,29 +36,14 @@ def limits(caller: Caller) -> None:
 
 
 def _pause_row(state: PauseState, *, is_short: bool) -> list[object]:
-    kind = "pause by operator" if state.by_operator else "pause"
-    return [
-        kind,
-        pairs_text(state.metadata) or "everything",
-        "",
-        "",
-        state.by_name,
-        _since(state.paused_at, is_short=is_short),
-    ]
+    since = _since(state.paused_at, is_short=is_short)
+    return [rule_text.pause_kind(state), rule_text.pause_target(state), "", "", state.by_name, since]
 
 
 def _limit_row(state: LimitState, *, is_short: bool) -> list[object]:
-    on = f"each {state.key}" if state.value is None else f"{state.key}={value_text(state.value)}"
-    bounds = [] if state.concurrency is None else [f"{state.concurrency} at once"]
-    if state.rate_per_s is not None:
-        bounds.append(
-            format_rate(state.rate_per_s, state.rate_span_s)
-            + (f" burst {state.burst}" if state.burst is not None else "")
-        )
-    now = "" if state.reserved_count is None else str(state.reserved_count)
-    if state.reserved_count and state.value is None and state.busiest is not None:
-        now += f" ({value_text(state.busiest)})"
-    return ["limit", on, ", ".join(bounds), now, state.by_name, _since(state.limited_at, is_short=is_short)]
+    bounds, now = rule_text.limit_bounds(state), rule_text.limit_use(state)
+    since = _since(state.limited_at, is_short=is_short)
+    return ["limit", rule_text.limit_target(state), bounds, now, state.by_name, since]
 
 
 def _weight_row(state: WeightState) -> list[object]:

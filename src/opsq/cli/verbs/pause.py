@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from opsq.cli.caller import Caller
 from opsq.cli.options.rule_options import ALL, OPERATOR, PAIRS, rule_metadata
-from opsq.cli.output.submission_text import pairs_text
 from opsq.cli.rule_match import warn_of_unmatched
 from opsq.client.core.administration import caller_name
+from opsq.documents.submission_text import pairs_text
 from opsq.wire.messages import Changed, Pause
 
 

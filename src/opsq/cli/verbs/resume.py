@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from opsq.cli.caller import Caller
 from opsq.cli.options.rule_options import ALL, OPERATOR, PAIRS, rule_metadata
-from opsq.cli.output.submission_text import pairs_text
+from opsq.documents.submission_text import pairs_text
 from opsq.errors import NotFound
 from opsq.wire.messages import Changed, Resume
 

@@ -10,10 +10,10 @@ from opsq.cli.lasting_connection import LastingConnection
 from opsq.cli.options.conditions import chunk_name
 from opsq.cli.options.option import argument, option
 from opsq.cli.output import attempts, running_chunks
-from opsq.cli.output.submission_text import backoff_text, pairs_text, reason_text, span_text
 from opsq.content.input_file import STDIN
 from opsq.documents.asking import running as chunks_running
 from opsq.documents.composing import ComposedSubmission, submission_document
+from opsq.documents.submission_text import backoff_text, pairs_text, reason_text, span_text
 from opsq.documents.submissions import RunningDocument, SubmissionShape
 from opsq.errors import UsageError
 from opsq.ids import SubmissionId

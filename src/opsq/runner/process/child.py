@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from opsq.clock import MonoNs
 from opsq.errors import OpsqError
 from opsq.runner.process.pipes import Capture, Feed, Output, Tail
-from opsq.runner.process.process_group import signal_name
+from opsq.units import signal_name
 
 Said = Callable[[bytes], object]
 """Is given each piece of what a program says on its stderr, as it is read."""

@@ -7,7 +7,6 @@ leader was not waited for; the caller sees to that.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Iterator
 
@@ -45,14 +44,6 @@ def survivor(group_id: int, last_known: str = "") -> str:
         except OSError:
             pass  # no /proc here
     return str(group_id)
-
-
-def signal_name(number: int) -> str:
-    """`SIGKILL` for 9; a number without a name of its own stays a number."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _process_names(first: str) -> Iterator[str]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from opsq.cli.options import conditions, values
 from opsq.cli.options.option import Option, duration
-from opsq.cli.output.submission_text import pairs_text, value_text
+from opsq.documents.submission_text import pairs_text, value_text
 from opsq.errors import UsageError
 from opsq.wire.messages import Backoff
 

@@ -1,4 +1,4 @@
-"""Makes the output of programs safe for a terminal: without control sequences, and short enough to read.
+"""Makes the output of programs safe to show: without control sequences, and short enough to read.
 
 It must not print; JSON has such text in full.
 """

@@ -1,4 +1,4 @@
-"""Words an explained strategy as plain lines, and its parts for the drawing on a terminal.
+"""Words an explained strategy as plain lines, and its parts for drawings of it.
 
 It must not print or draw.
 """
@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from opsq.cli.output.attempts import nth
-from opsq.cli.output.submission_text import pairs_text
+from opsq.documents.submission_text import nth, pairs_text
 from opsq.strategy import explain as strategies
 from opsq.strategy.text import parse
 from opsq.wire.messages import Arm, Explained
