@@ -65,7 +65,7 @@ class Access:
         headers = Headers(scope=scope)
         scope["opsq.token"] = token = _bearer(headers.get("authorization", ""))
         refusal = None
-        if "origin" in headers and urlsplit(headers["origin"]).netloc != headers.get("host", ""):
+        if self._is_foreign(headers) and not scope.get("opsq.is_origin_allowed"):
             refusal = problem(403, "http", f"Pages of {headers['origin']} may not use this gateway.")
         elif token is None and self._exposure is Exposure.LOOPBACK and not self._is_own_name(headers):
             refusal = problem(
@@ -75,6 +75,11 @@ class Access:
             hint = "Send a token of the daemon: `Authorization: Bearer TOKEN`."
             refusal = problem(401, "not_permitted", "A token is needed.", hint)
         await (refusal or self._app)(scope, receive, send)
+
+    @staticmethod
+    def _is_foreign(headers: Headers) -> bool:
+        """Whether a page of another site has it made."""
+        return "origin" in headers and urlsplit(headers["origin"]).netloc != headers.get("host", "")
 
     @staticmethod
     def _is_own_name(headers: Headers) -> bool:

@@ -15,6 +15,7 @@ from opsq.gateway import health, metrics, problems
 from opsq.gateway.access import Access
 from opsq.gateway.api import door as api
 from opsq.gateway.context import Context
+from opsq.gateway.cross_origin import CrossOrigin
 from opsq.gateway.records import door as records
 
 DOORS: tuple[Callable[[Context], list[BaseRoute]], ...] = (
@@ -37,7 +38,10 @@ def make_app(context: Context) -> Starlette:
 
     return Starlette(
         routes=[route for door in DOORS for route in door(context)],
-        middleware=[Middleware(Access, exposure=context.exposure)],
+        middleware=[
+            Middleware(CrossOrigin, origins=context.allow_origins),
+            Middleware(Access, exposure=context.exposure),
+        ],
         exception_handlers={
             OpsqError: problems.opsq_problem,
             HTTPException: problems.http_problem,

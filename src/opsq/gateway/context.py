@@ -6,6 +6,7 @@ It must not know any door.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from starlette.requests import HTTPConnection
@@ -25,6 +26,8 @@ class Context:
     """The file that `opsq queue` changes."""
     metrics_by: str | None = None
     """The metadata key of which metrics count each value."""
+    allow_origins: Sequence[str] = ()
+    """Whose pages may use the JSON API from a browser."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the gateway begins to end: what waits for long answers now."""
 

@@ -9,7 +9,7 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import uvicorn
 
@@ -19,6 +19,7 @@ from opsq.gateway.access import Exposure, is_loopback
 from opsq.gateway.app import make_app
 from opsq.gateway.connections import Connections
 from opsq.gateway.context import Context
+from opsq.gateway.http_protocol import BoundedHttp
 
 DRAIN_S = 10
 """How long what is under way may take after a signal."""
@@ -82,6 +83,7 @@ def serve(
     *,
     queues_path: str,
     metrics_by: str | None = None,
+    allow_origins: Sequence[str] = (),
 ) -> None:
     """Serve until SIGTERM or SIGINT; a second SIGINT ends at once what is under way.
 
@@ -91,15 +93,17 @@ def serve(
         on_ready: called when requests are answered.
         queues_path: the file that `opsq queue` changes.
         metrics_by: the metadata key of which metrics count each value.
+        allow_origins: whose pages may use the JSON API from a browser.
     """
     connections = Connections(address, name=f"gateway-{os.getpid()}", token=token)
-    context = Context(connections, exposure_of(listening), queues_path, metrics_by)
+    context = Context(connections, exposure_of(listening), queues_path, metrics_by, allow_origins)
     config = uvicorn.Config(
         make_app(context),
         loop="uvloop",
-        http="httptools",
+        http=BoundedHttp,
         lifespan="on",
         log_config=None,
+        log_level="error",  # garbage of a client is its own fault
         access_log=False,
         proxy_headers=False,
         server_header=False,

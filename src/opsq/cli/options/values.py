@@ -20,6 +20,7 @@ from opsq.wire.messages import RESERVATION_MIN_S, Backoff
 
 VALUE_CHARACTERS = 1024
 
+_ORIGIN = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", re.ASCII)
 
 
@@ -94,6 +95,17 @@ def counted_key(option: str, text: str) -> str:
             hint="`opsq list` counts the chunks of each.",
         )
     return text
+
+
+def web_origin(option: str, text: str) -> str:
+    """An origin of pages, as browsers send it.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if not _ORIGIN.fullmatch(text):
+        raise UsageError(f"{option} {text}: write an origin, such as https://example.org or http://localhost:3000.")
+    return text.lower()
 
 
 def instant(option: str, text: str) -> int:

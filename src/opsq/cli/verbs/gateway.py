@@ -10,7 +10,7 @@ import sys
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import is_remote
 from opsq.cli.options.option import as_option, option
-from opsq.cli.options.values import counted_key
+from opsq.cli.options.values import counted_key, web_origin
 from opsq.client.core.address import address_of, read_token
 from opsq.errors import UsageError
 from opsq.setting_kinds import ADDRESS
@@ -29,6 +29,11 @@ def gateway(
     uds: str = option("--uds PATH", "Serve on a Unix socket instead.", default=""),
     metrics_by: str | None = option(
         "--metrics-by KEY", "Metrics also count each value of this metadata key.", counted_key
+    ),
+    allow_origin: list[str] = option(
+        "--allow-origin ORIGIN...",
+        "Pages of this origin, such as https://example.org, may use the JSON API from a browser; repeatable.",
+        web_origin,
     ),
 ) -> None:
     """Serve HTTP in front of the daemon.
@@ -55,4 +60,12 @@ def gateway(
         caller.lines([url])
         sys.stdout.flush()
 
-    serve(listening, address, token, ready, queues_path=path_in(caller.settings.state_dir), metrics_by=metrics_by)
+    serve(
+        listening,
+        address,
+        token,
+        ready,
+        queues_path=path_in(caller.settings.state_dir),
+        metrics_by=metrics_by,
+        allow_origins=allow_origin,
+    )

@@ -20,7 +20,7 @@ from opsq.gateway.api.call import Call
 from opsq.gateway.context import Context
 from opsq.wire.messages import Message
 
-JSON = "application/json"
+JSON, EVENT_STREAM = "application/json", "text/event-stream"
 BODY_LIMIT_BYTES = 1 << 20
 """Of a body that is JSON."""
 

@@ -15,7 +15,7 @@ import msgspec
 
 from opsq.documents.shape import Shape
 from opsq.errors import NotPermitted, OpsqError, TooManyConnections, Unreachable, UsageError, VersionMismatch
-from opsq.gateway.api.endpoint import JSON, Endpoint, is_list, takes_nothing
+from opsq.gateway.api.endpoint import EVENT_STREAM, JSON, Endpoint, is_list, takes_nothing
 from opsq.gateway.connections import UnknownToken
 from opsq.gateway.problems import MEDIA_TYPE, STATUSES
 from opsq.version import __version__
@@ -23,6 +23,7 @@ from opsq.wire.roles import PERMITTED, ROLES
 
 _ALWAYS = (UsageError, UnknownToken, NotPermitted, Unreachable, TooManyConnections, VersionMismatch)
 _PLACES = {"path": "path", "query": "query", "headers": "header"}
+_BINARY = {"type": "string", "format": "binary"}
 _REFERENCE = "#/components/schemas/{name}"
 
 
@@ -118,11 +119,12 @@ def _parameters(kind: Any, place: str) -> Iterator[dict[str, Any]]:
 
 def _responses(endpoint: Endpoint, schema_of: dict[Any, Any]) -> dict[str, Any]:
     answer = endpoint.hints["return"]
-    content = {endpoint.produces: {"schema": schema_of.get(answer, {"type": "string"})}}
+    other = {"schema": _BINARY} if endpoint.produces != EVENT_STREAM else {}
+    content = {endpoint.produces: {"schema": schema_of[answer]} if answer in schema_of else other}
     good = {"description": HTTPStatus(endpoint.status).phrase, "content": content}
     found: dict[str, Any] = {str(endpoint.status): good}
     found |= {str(status): {"description": HTTPStatus(status).phrase} for status in endpoint.statuses}
-    codes: dict[int, set[str]] = {}
+    codes: dict[int, set[str]] = {431: {"http"}}
     errors: tuple[type[OpsqError], ...] = (*_ALWAYS, *endpoint.fails)
     for error in errors:
         codes.setdefault(_status(error), set()).add(error.code)

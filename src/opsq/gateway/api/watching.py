@@ -18,12 +18,11 @@ from opsq.documents.submissions import SubmissionShape
 from opsq.errors import NotFound, OpsqError
 from opsq.gateway.api.call import Call
 from opsq.gateway.api.conditions import OfSubmission
-from opsq.gateway.api.endpoint import Endpoint
+from opsq.gateway.api.endpoint import EVENT_STREAM, Endpoint
 from opsq.gateway.problems import opsq_problem
 from opsq.ids import parse_submission_id
 from opsq.wire import messages as m
 
-EVENT_STREAM = "text/event-stream"
 HEARTBEAT_S = 15.0
 _UNFINISHED = ("scheduled", "open")
 _RETRY = b"retry: 2000\n\n"
