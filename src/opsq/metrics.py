@@ -36,12 +36,13 @@ class Family:
 
     Args:
         name: without the suffix that its kind gives to samples.
-        kind: gauge, counter, info or histogram.
+        kind: gauge, counter, info, histogram, or unknown: a counter that is not named as one.
         unit: the end of the name, if it is a unit: seconds or bytes.
+        prefix: of the name; "" where it is another program's.
     """
 
-    def __init__(self, name: str, kind: str, meaning: str, unit: str = "") -> None:
-        self.name = f"opsq_{name}"
+    def __init__(self, name: str, kind: str, meaning: str, unit: str = "", *, prefix: str = "opsq_") -> None:
+        self.name = prefix + name
         self.kind = kind
         self.meaning = meaning
         self.unit = unit
@@ -97,7 +98,7 @@ def _work(state: DaemonState) -> Iterator[Family]:
     for name, count in state.states.items():
         submissions.add(count, state=name)
     yield submissions
-    yield Family("backlog_chunks", "gauge", "Chunks that are waiting, delayed or reserved.").add(_backlog(total))
+    yield Family("backlog_chunks", "gauge", "Chunks that are waiting, delayed or reserved.").add(backlog(total))
     if state.backlog_limit is not None:
         yield Family("backlog_limit_chunks", "gauge", "How many may be in the backlog.").add(state.backlog_limit)
     yield Family("room_waiting_submissions", "gauge", "Submissions that wait for room in the backlog.").add(
@@ -197,7 +198,7 @@ def _measures(state: DaemonState) -> Iterator[Family]:
 def _values(key: str, found: list[Counts], total: Counts) -> Iterator[Family]:
     """The work of each value of a key. Empty: of what lacks the key; the values with the least work are one."""
     known = [counts for counts in found if counts.value is not None]
-    largest = heapq.nlargest(VALUES_LIMIT, known, key=lambda counts: (_backlog(counts), counts.submissions_count))
+    largest = heapq.nlargest(VALUES_LIMIT, known, key=lambda counts: (backlog(counts), counts.submissions_count))
     lacking = [counts for counts in found if counts.value is None]
     parts = [("" if counts.value is None else _label(counts.value), counts) for counts in (*largest, *lacking)]
     chunks = Family("value_chunks", "gauge", "Chunks by state, for values of a metadata key.")
@@ -221,7 +222,8 @@ def _chunks(counts: Counts) -> dict[str, int]:
     return {state: getattr(counts, f"{state}_count") for state in STATES}
 
 
-def _backlog(counts: Counts) -> int:
+def backlog(counts: Counts) -> int:
+    """Chunks that are waiting, delayed or reserved."""
     return counts.waiting_count + counts.delayed_count + counts.reserved_count
 
 

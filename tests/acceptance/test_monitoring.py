@@ -96,7 +96,7 @@ def test_every_query_of_dashboard_and_alerts_finds_what_it_names(busy):
         assert set(grouping_labels(query)) <= known | ADDED, place
     assert len(asked) > 20
     panels = " ".join(query for place, query in queries() if place.startswith(("panel", "variable", "annotation")))
-    shown = {re.sub("_(bucket|count|sum)$", "", sample.name) for sample in samples}
+    shown = {re.sub("_(bucket|count|sum)$", "", sample.name) for sample in samples if sample.name.startswith("opsq_")}
     left_out = {name for name in shown if name not in panels}
     assert left_out == {
         "opsq_pauses",
@@ -159,7 +159,7 @@ def test_key_of_metrics_must_be_one(opsq):
 
 def test_command_of_the_manual_works(busy):
     page = (ROOT / "man" / "opsq-gateway.1").read_text().replace("\\-", "-")
-    [command] = re.findall(r"(?m)^curl .*/metrics$", page)
+    [command] = re.findall(r"(?m)^curl -s .*/metrics$", page)
     with gateway(busy) as (url, process):
         words = shlex.split(command.replace("localhost:7480", url))
         done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_S)

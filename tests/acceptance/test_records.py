@@ -272,15 +272,19 @@ def test_curl_lines_of_the_manual_do_what_it_says(queue, http):
     section = PAGE.read_text().partition(".SS Records")[2].partition(".SS Errors")[0].replace("\\-", "-")
     lines = [line.replace("localhost:7480", http.base_url.netloc.decode()) for line in section.splitlines()]
     lines = [line for line in lines if line.startswith("curl ")]
-    assert [re.search(r"/(record|ack|nack|touch)\b", line)[1] for line in lines] == [
+    assert [re.search(r"/(record|ack|nack|touch|metrics)\b", line)[1] for line in lines] == [
         "record",
         "record",
         "ack",
         "nack",
         "touch",
+        "metrics",
     ]
-    posting, getting, *verdicts = (line.replace("curl ", "curl -s -w '\\n%{http_code}' ", 1) for line in lines)
+    posting, getting, *verdicts, measuring = (
+        line.replace("curl ", "curl -s -w '\\n%{http_code}' ", 1) for line in lines
+    )
     for verdict in verdicts:
         assert queue.shell(posting).text == "\n204"
         found = re.fullmatch(r'\{"id":"(.*)","payload":"hey!","attempts":[12]\}\n200', queue.shell(getting).text)
         assert queue.shell(f"ID={found[1]}; {verdict}").text == "\n200"
+    assert "\ntotal_queued_messages 3.0\n" in queue.shell(measuring).text

@@ -11,7 +11,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_fd_to_metric_families as parse
 
 from opsq import metrics
-from opsq.gateway.metrics import Collected
+from opsq.gateway.exposition import Collected
 from opsq.wire import messages as m
 
 NASTY = ["acme", 1, "1", "-1", "", "(others)", '"quoted"', "a\nb", "a\\nb", "\x1b[31m", "\\x1b[31m", "\u202eleft", "é"]

@@ -6,7 +6,7 @@ It must not know any door.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from starlette.requests import HTTPConnection
@@ -14,6 +14,7 @@ from starlette.requests import HTTPConnection
 from opsq.client.aio.queue import AsyncQueue
 from opsq.gateway.access import Exposure, token_of
 from opsq.gateway.connections import Connections
+from opsq.metrics import Family
 
 
 @dataclass
@@ -28,6 +29,8 @@ class Context:
     """The metadata key of which metrics count each value."""
     allow_origins: Sequence[str] = ()
     """Whose pages may use the JSON API from a browser."""
+    collectors: list[Callable[[AsyncQueue], Awaitable[Iterable[Family]]]] = field(default_factory=list)
+    """What doors add to the metrics, as whoever asks may see it."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the gateway begins to end: what waits for long answers now."""
 

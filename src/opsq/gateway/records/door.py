@@ -19,9 +19,11 @@ from starlette.routing import BaseRoute, Route
 from opsq.client.aio.queue import AsyncQueue
 from opsq.errors import ChunkTooLarge, InvalidHandle, NoRoom
 from opsq.gateway.context import Context
+from opsq.gateway.exposition import exposed
 from opsq.gateway.problems import problem
 from opsq.gateway.records.desk import Desk, NewRecord, Taken
 from opsq.gateway.records.queue_defaults import DEFAULT_NAME, QueueTable, checked_name
+from opsq.gateway.records.queue_metrics import QueueMetrics
 from opsq.gateway.records.room import Room
 from opsq.ids import Handle, parse_handle
 
@@ -63,7 +65,8 @@ class _BodyTooLarge(Exception):
 def routes(context: Context) -> list[BaseRoute]:
     """The routes of this door."""
     records = _Records(context)
-    found: list[BaseRoute] = []
+    context.collectors.append(records.metrics.of_all)
+    found: list[BaseRoute] = [Route("/queues/{queue}/metrics", records.of_queue)]
     for prefix in ("", "/queues/{queue}"):
         found += [
             Route(f"{prefix}/record", records.record, methods=["GET", "POST"]),
@@ -81,6 +84,7 @@ class _Records:
         self._context = context
         self._table = QueueTable(context.queues_path)
         self._room = Room(context.connections, self._table.of)
+        self.metrics = QueueMetrics(self._table.of)
         self._desks: WeakKeyDictionary[AsyncQueue, Desk] = WeakKeyDictionary()
 
     async def record(self, request: Request) -> Response:
@@ -91,6 +95,11 @@ class _Records:
         if request.method == "GET":
             return await self._get(request, name)
         return PlainTextResponse("", 405, {"Allow": "GET, POST"})  # HEAD, which Starlette takes for GET, takes nothing
+
+    async def of_queue(self, request: Request) -> Response:
+        """`GET /queues/NAME/metrics`."""
+        name = checked_name(request.path_params["queue"])
+        return exposed(request, await self.metrics.of_queue(await self._context.queue(request), name))
 
     async def ack(self, request: Request) -> Response:
         """`POST /ack/ID`."""
@@ -131,6 +140,7 @@ class _Records:
             await desk.post(record)
         except NoRoom as error:
             return PlainTextResponse(error.message, 409)
+        self.metrics.note(name, len(record.payload))
         return Response(status_code=204)
 
     async def _get(self, request: Request, name: str) -> Response:

@@ -43,13 +43,18 @@ _UNKNOWN = QueueDefaults()
 _DECODER = msgspec.json.Decoder(dict[str, QueueDefaults])
 
 
+def is_name(name: str) -> bool:
+    """Whether a queue can have it."""
+    return tree.KEY.fullmatch(name) is not None
+
+
 def checked_name(name: str) -> str:
     """The name of a queue as it was given.
 
     Raises:
         UsageError: no queue can have it.
     """
-    if not tree.KEY.fullmatch(name):
+    if not is_name(name):
         raise UsageError(
             f"{name!r:.80} cannot be the name of a queue.",
             hint="A name is a letter or _ and up to 63 more of letters, digits and _ . -, such as mails.",
