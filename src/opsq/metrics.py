@@ -186,6 +186,13 @@ def _measures(state: DaemonState) -> Iterator[Family]:
     yield Family(
         "chunk_run_seconds", "histogram", "How long attempts took; of a block, the mean.", "seconds"
     ).add_durations(measures.runs)
+    if measures.reserves is not None:
+        yield Family(
+            "reserve_duration_seconds",
+            "histogram",
+            "How long the daemon took over a reserve, until it answered or the call waits.",
+            "seconds",
+        ).add_durations(measures.reserves)
     if measures.commits is not None:
         yield Family("commit_duration_seconds", "histogram", "How long commits took.", "seconds").add_durations(
             measures.commits

@@ -42,6 +42,8 @@ def test_metrics_say_what_status_says_and_what_became_of_chunks(queue):
     assert found["opsq_chunk_events_total", ("event", "dead")] == 1
     assert found["opsq_chunk_run_seconds_count",] == 2
     assert found["opsq_oldest_waiting_seconds",] > 0
+    assert found["opsq_reserve_duration_seconds_count",] == 3
+    assert found["opsq_reserve_duration_seconds_sum",] > 0
     assert found["opsq_commit_duration_seconds_count",] > 0
     assert found["opsq_build_info", ("version", status["server"])] == 1
     acme = ("key", "tenant"), ("state", "waiting"), ("value", "acme")

@@ -52,7 +52,7 @@ def state(*by: m.Counts) -> m.DaemonState:
         unmatched_count=0,
         backlog_limit=10,
         disk_free_bytes=5,
-        measures=m.Measures(61.0, 1, {"completed": 3}, durations, durations, durations, 0),
+        measures=m.Measures(61.0, 1, {"completed": 3}, durations, durations, durations, 0, durations),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 from opsq.clock import Now
 from opsq.daemon.tokens_file import TokenEntry
 from opsq.errors import OpsqError
+from opsq.queue.chunk_counters import Histogram
 from opsq.queue.engine import Engine, Peer
 from opsq.settings import Settings
 from opsq.wire.messages import Backup, Check, Hello, Request, Stop, Vacuum
@@ -23,6 +24,8 @@ class Host(Protocol[Connection]):
     settings: Settings
     engine: Engine
     store_marker: str
+    reserves: Histogram
+    """How long frames took whose last request was a reserve."""
 
     @property
     def is_stopping(self) -> bool:

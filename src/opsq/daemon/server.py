@@ -38,6 +38,7 @@ from opsq.daemon.sockets import ListeningSocket
 from opsq.daemon.temporary_daemon import UNUSED_S
 from opsq.daemon.tokens_file import TokenEntry
 from opsq.errors import Bug, OpsqError
+from opsq.queue.chunk_counters import Histogram
 from opsq.queue.engine import Engine, Fatal, Peer
 from opsq.settings import Settings
 from opsq.store.database import Database, Deposed
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 
 _WATCH_NS = 1_000_000_000
 """How often those who wait for long are looked after, one strategy each time."""
+
+_RESERVES_S = (0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 
 _log = logging.getLogger("opsq.daemon")
 
@@ -109,6 +112,7 @@ class Daemon:
         self._tick_timer: asyncio.TimerHandle | None = None
         self._watched_ns = time.monotonic_ns()
         self._overlooked_count = 0
+        self.reserves = Histogram(_RESERVES_S)
         self._heartbeats = Heartbeats(settings, time.monotonic_ns())
         self._worked_at = time.monotonic()
         self._commits_seen = 0
@@ -342,8 +346,12 @@ class Daemon:
         bound = self._listeners.tcp_names
         measures = state.measures
         if measures is not None:
-            commits = self._committer.durations.durations()
-            measures = msgspec.structs.replace(measures, commits=commits, overlooked_count=self._overlooked_count)
+            measures = msgspec.structs.replace(
+                measures,
+                commits=self._committer.durations.durations(),
+                reserves=self.reserves.durations(),
+                overlooked_count=self._overlooked_count,
+            )
         return msgspec.structs.replace(
             state,
             measures=measures,

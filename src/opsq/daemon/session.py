@@ -25,7 +25,20 @@ from opsq.daemon.reply_frames import write_replies
 from opsq.errors import OpsqError, ProtocolError, TimedOut
 from opsq.queue.engine import Peer
 from opsq.wire.frames import FrameReader, ImpossibleRequest, request_reader
-from opsq.wire.messages import Backup, Check, Draining, ErrorReply, Hello, Message, Reply, Request, Stop, Vacuum
+from opsq.wire.messages import (
+    Backup,
+    Check,
+    CompleteAndReserve,
+    Draining,
+    ErrorReply,
+    Hello,
+    Message,
+    Reply,
+    Request,
+    Reserve,
+    Stop,
+    Vacuum,
+)
 from opsq.wire.roles import OPERATOR
 
 WRITE_HIGH_BYTES = 1 << 20
@@ -42,6 +55,8 @@ HELLO_S = 10.0
 
 LINGER_S = 2.0
 """How long a peer may take to read the reason before its connection is closed."""
+
+_RESERVES = frozenset({Reserve, CompleteAndReserve})
 
 _log = logging.getLogger("opsq.session")
 
@@ -279,7 +294,7 @@ class Session(asyncio.Protocol):
 
     def _serve(self, requests: Iterator[Request | ImpossibleRequest], now: Now) -> None:
         """Handle requests; those beyond what one turn may take are kept, and nothing is read until they had theirs."""
-        requests_count = 0
+        requests_count, request = 0, None
         was_behind, self._unhandled = self._unhandled is not None, None
         try:
             for request in requests:
@@ -295,6 +310,8 @@ class Session(asyncio.Protocol):
             self.end(self._host.report(error))
         if was_behind or self._unhandled is not None:
             self._pace()
+        if type(request) in _RESERVES:
+            self._host.reserves.note((time.monotonic_ns() - now.mono) / 1e9)
         self._host.received(requests_count)
 
     def _go_on(self) -> None:

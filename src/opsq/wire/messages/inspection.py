@@ -87,6 +87,7 @@ class Measures(Record):
     waits. `consumers_count`: connections that have asked for chunks. `events`: chunks by what became of them, with the
     names that the history has. `waits`: how long chunks waited for each attempt; `runs`: how long it took. `commits`:
     how long the COMMITs took. `overlooked_count`: how often the watchdog found somebody waiting for what was free.
+    `reserves`: how long the daemon took over a reserve, until it answered or the call waits.
     """
 
     oldest_waiting_s: float
@@ -96,6 +97,7 @@ class Measures(Record):
     runs: Durations
     commits: Durations | None = None
     overlooked_count: Count = 0
+    reserves: Durations | None = None
 
 
 class DaemonState(Message):
