@@ -62,3 +62,5 @@ def test_build_without_papers_carries_the_typed_package(source: Path, tmp_path: 
     names = names_in_wheel(source, tmp_path)
     assert {"opsq/version.py", "opsq/py.typed", "opsq/spark/log4j2.properties", "pyspark_opsq/__init__.py"} <= names
     assert not names & set(PAPERS.values())
+    page = Path("opsq/gateway/page")
+    assert {str(page / "templates/base.html"), str(page / "static/page.css"), str(page / "static/page.js")} <= names

@@ -63,8 +63,13 @@ class ComposedChunk(NamedTuple):
     events: list[HistoryEvent]
 
 
-def submission_document(daemon: AskedForContent, submission_id: SubmissionId) -> ComposedSubmission:
+def submission_document(
+    daemon: AskedForContent, submission_id: SubmissionId, pages_count: int = ATTEMPTS_PAGES
+) -> ComposedSubmission:
     """Everything about a submission.
+
+    Args:
+        pages_count: how many pages of the history are searched for failures.
 
     Raises:
         NotFound: there is none.
@@ -72,7 +77,7 @@ def submission_document(daemon: AskedForContent, submission_id: SubmissionId) ->
     shown = daemon.call(Show(daemon.next_id(), submission_id), Shown)
     state = shown.submission
     where = HistoryFilter(submission_id, events=list(ATTEMPTS))
-    failed, has_more = newest_events(daemon, where, ATTEMPTS_TOLD, ATTEMPTS_PAGES)
+    failed, has_more = newest_events(daemon, where, ATTEMPTS_TOLD, pages_count)
     meter = ProgressMeter()
     if state.state == "open":
         ends = HistoryFilter(submission_id, events=["completed", "dead"])
@@ -89,8 +94,13 @@ def submission_document(daemon: AskedForContent, submission_id: SubmissionId) ->
     return ComposedSubmission(document, state, shown.held_back, failed, meter, inputs)
 
 
-def chunk_document(daemon: AskedForContent, submission_id: SubmissionId, index: int) -> ComposedChunk:
+def chunk_document(
+    daemon: AskedForContent, submission_id: SubmissionId, index: int, pages_count: int = _ALL_PAGES
+) -> ComposedChunk:
     """Everything about a chunk.
+
+    Args:
+        pages_count: how many pages of the history are searched for its events.
 
     Raises:
         NotFound: there is none.
@@ -99,7 +109,7 @@ def chunk_document(daemon: AskedForContent, submission_id: SubmissionId, index: 
     explained = daemon.call(ExplainWork(daemon.next_id(), submission_id, index), WorkExplained)
     page = daemon.call(Dead(daemon.next_id(), submission_id, (submission_id, index - 1), 1), DeadChunks)
     letter = next((chunk for chunk in page.chunks if chunk.index == index), None)
-    events, has_more = newest_events(daemon, HistoryFilter(submission_id, index), EVENTS_TOLD, _ALL_PAGES)
+    events, has_more = newest_events(daemon, HistoryFilter(submission_id, index), EVENTS_TOLD, pages_count)
     inputs = ChunkInputs(daemon)
     input_range, input_ranges = inputs.of(submission_id, index), inputs.of_events(events)
     document = ChunkDocument(

@@ -16,11 +16,13 @@ from opsq.gateway.access import Access
 from opsq.gateway.api import door as api
 from opsq.gateway.context import Context
 from opsq.gateway.cross_origin import CrossOrigin
+from opsq.gateway.page import door as page
 from opsq.gateway.records import door as records
 
 DOORS: tuple[Callable[[Context], list[BaseRoute]], ...] = (
     api.routes,
     records.routes,
+    page.routes,
     health.routes,
     metrics.routes,
 )

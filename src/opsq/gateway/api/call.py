@@ -12,8 +12,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from starlette.requests import Request
 
-from opsq.client.aio.link import AsyncLink
 from opsq.client.aio.queue import AsyncQueue
+from opsq.gateway.blocking_queue import BlockingQueue
 from opsq.gateway.context import Context
 from opsq.wire import messages
 from opsq.wire.impossible_fields import checked
@@ -66,27 +66,6 @@ class Call:
         """A document that takes several questions, and a look into the store: made in a thread."""
         daemon = BlockingQueue(self.queue.link, asyncio.get_running_loop())
         return await asyncio.to_thread(document, daemon, *args, **more)
-
-
-class BlockingQueue:
-    """The daemon as a thread asks it, over the connection of an event loop."""
-
-    def __init__(self, link: AsyncLink, loop: asyncio.AbstractEventLoop) -> None:
-        self._link = link
-        self._loop = loop
-
-    @property
-    def store_url(self) -> str:
-        """Of the daemon's store."""
-        return self._link.welcome.store
-
-    def next_id(self) -> int:
-        """An id for the next request."""
-        return self._link.next_id()
-
-    def call(self, request: messages.Request, kind: type[R]) -> R:
-        """The answer; raises as `Call.ask`."""
-        return asyncio.run_coroutine_threadsafe(self._link.call(checked(request), kind), self._loop).result()
 
 
 async def _gone(request: Request) -> None:

@@ -24,7 +24,7 @@ from opsq.documents.submissions import (
     input_fields,
 )
 from opsq.errors import InvalidStrategy, NotFound
-from opsq.gateway.api.call import BlockingQueue, Call
+from opsq.gateway.api.call import Call
 from opsq.gateway.api.conditions import (
     DeadQuery,
     ExplainQuery,
@@ -39,6 +39,7 @@ from opsq.gateway.api.conditions import (
     span,
 )
 from opsq.gateway.api.endpoint import Endpoint
+from opsq.gateway.blocking_queue import BlockingQueue
 from opsq.ids import SubmissionId, made_at, parse_submission_id
 from opsq.wire import messages as m
 

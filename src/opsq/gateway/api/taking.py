@@ -18,9 +18,10 @@ from opsq.client.core.result_pages import only_described
 from opsq.documents.chunk_inputs import ChunkInputs
 from opsq.documents.submissions import ChangedDocument, ReservedChunk, ReserveDocument, input_fields
 from opsq.errors import Conflict, InvalidHandle, InvalidStrategy, NotFound, OpsqError, StorageFull, UsageError
-from opsq.gateway.api.call import BlockingQueue, Call
+from opsq.gateway.api.call import Call
 from opsq.gateway.api.conditions import WAIT_LIMIT_S
 from opsq.gateway.api.endpoint import Endpoint
+from opsq.gateway.blocking_queue import BlockingQueue
 from opsq.ids import Handle, SubmissionId, Token, mask_indexes, parse_handle
 from opsq.wire import messages as m
 

@@ -139,7 +139,9 @@ class Subscriptions:
         submission = state.find(request.submission_id)
         start = request.from_index // 64
         end = min(start + request.limit_blocks, submission.blocks_count)
-        rows, end = self._results(submission, start, end)
+        rows: list[ResultRow] = []
+        if not request.without_rows:
+            rows, end = self._results(submission, start, end)
         pending = (
             dict(
                 backlog.pending_blocks(
@@ -163,7 +165,8 @@ class Subscriptions:
             dead.dropped(state.reader, submission.id, start, end) if submission.row.chunks_dropped else ()
         ):
             completed[block - start] &= ~mask
-        content = submissions.content(state.reader, submission.id) if request.from_index == 0 else b""
+        has_content = request.from_index == 0 and not request.without_rows
+        content = submissions.content(state.reader, submission.id) if has_content else b""
         is_final = submission.state in submissions.FINAL_STATES
         return ResultRows(request.id, end, rows, completed, submission.total, is_final, submission.state, content)
 

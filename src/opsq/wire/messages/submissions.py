@@ -259,6 +259,7 @@ class Results(Message):
     """Ask for result rows from the block of chunk `from_index` on, in block order. → ResultRows.
 
     `wait_s` parks the call until chunk `from_index` is completed or the submission is final (None: without limit).
+    `without_rows`: only tell which chunks are completed.
     """
 
     id: Id
@@ -266,6 +267,7 @@ class Results(Message):
     from_index: ChunksCount = 0
     limit_blocks: Annotated[int, Meta(ge=1, le=4096)] = 256
     wait_s: Duration | None = 0.0
+    without_rows: bool = False
 
 
 class ResultRows(Message):
@@ -273,7 +275,7 @@ class ResultRows(Message):
 
     Several rows of one block come in no particular order; a completed chunk without a row has an empty result.
     `completed` has one mask per block of the range. `is_final`: the submission has ended, so nothing more comes.
-    `content` is sent with `from_index` 0 only.
+    `content` is sent with `from_index` 0 only, and not `without_rows`.
     """
 
     id: Id

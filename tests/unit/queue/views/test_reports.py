@@ -258,6 +258,15 @@ def test_results_come_as_they_were_sent_and_name_the_completed_chunks(rig: Rig) 
     assert (rows.is_final, rows.next_block, rows.chunks_count) == (False, 2, 70)
 
 
+def test_results_without_rows_only_name_the_completed_chunks(rig: Rig) -> None:
+    submission_id = rig.submit(70)
+    peer = rig.connect()
+    first, _ = rig.reserve(peer, 70)
+    rig.complete(peer, first.held([0, 2]), results=raw(b"a", b"b"))
+    rows = rig.only(peer, m.Results(1, submission_id, without_rows=True), m.ResultRows)
+    assert (rows.completed, rows.rows, rows.content, rows.next_block) == ([0b101, 0], [], b"", 2)
+
+
 def test_results_leave_out_dead_and_skipped_chunks(rig: Rig) -> None:
     submission_id = rig.submit(4)
     peer = rig.connect()

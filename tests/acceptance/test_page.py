@@ -1,0 +1,203 @@
+"""The page of the gateway, as a browser without scripts is sent it."""
+
+import contextlib
+import html
+import re
+
+import httpx
+import pytest
+
+from waiting import wait_until
+
+DEADLINE_S = 180
+PAGES = ("/", "/submissions", "/dead", "/rules", "/strategies", "/history")
+POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HOSTILE = "<script>alert(1)</script>\u202eevil\x1b[31m"
+
+
+@contextlib.contextmanager
+def browsing(queue, *options):
+    """A client of a gateway."""
+    with queue.running("gateway", "--listen", "127.0.0.1:0", *options) as process:
+        url = process.stdout.readline().decode().strip()
+        with httpx.Client(base_url=url, timeout=DEADLINE_S, trust_env=False) as client:
+            yield client
+
+
+def text_of(answer, status=200):
+    """What a person reads of a page, without its markup."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert answer.headers["content-security-policy"] == POLICY
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert not re.search(r"<style|\sstyle=|\son[a-z]+=|javascript:", answer.text)
+    assert re.findall(r"<script[^>]*>", answer.text) == re.findall(r'<script src="/assets/[^"]+" defer>', answer.text)
+    body = re.sub(r"<[^>]*>", " ", answer.text)
+    return re.sub(r"\s+", " ", html.unescape(body))
+
+
+def dead_chunk(queue, reason):
+    """The submission of a chunk that has died for a reason."""
+    submission = queue.submit_lines(1, "--on-dead", "keep", "--title", "Dies")
+    queue.ok("fail", "--no-retry", "--reason", reason, queue.reserve())
+    return submission
+
+
+def test_every_page_of_an_empty_queue_says_that_there_is_nothing(queue):
+    with browsing(queue) as client:
+        said = [text_of(client.get(path)) for path in PAGES]
+    assert "No consumer is connected" in said[0]
+    assert "There are no submissions" in said[1]
+    assert "No chunk is dead" in said[2]
+    assert "Nothing is paused" in said[3]
+    assert "No consumer waits for work" in said[4]
+    assert "Nothing has happened yet" in said[5]
+
+
+def test_files_of_the_page_are_kept_by_browsers_under_names_that_tell_their_content(queue):
+    with browsing(queue) as client:
+        names = re.findall(r"/assets/[^\"]+", client.get("/").text)
+        assert len(names) == 2
+        for name in names:
+            assert re.search(r"\.[0-9a-f]{16}\.(css|js)$", name)
+            found = client.get(name)
+            assert (found.status_code, found.headers["cache-control"]) == (200, "public, max-age=31536000, immutable")
+            assert "http" not in re.sub(r"/\*.*?\*/", "", found.text, flags=re.DOTALL)
+
+
+def test_overview_counts_and_says_what_is_held_back_and_where_it_runs(queue):
+    queue.submit_lines(3, "-m", "tenant=acme")
+    queue.ok("pause", "tenant=acme")
+    queue.submit_lines(5)
+    queue.reserve()
+    with browsing(queue) as client:
+        said = text_of(client.get("/"))
+    assert "waiting 7 delayed 0 reserved 1 completed 0" in said
+    assert "has been paused by" in said
+    assert "opsq resume tenant=acme" in said
+    assert "Oldest waiting" in said
+    assert re.search(r"Consumers Consumer Reserved Oldest Waits for \S+ lease 1", said)
+
+
+def test_submissions_are_filtered_and_paged_and_none_is_missing_or_twice(queue):
+    ids = [queue.submit_lines(1, "-m", f"number={number}") for number in range(3)]
+    queue.ok("cancel", ids[1])
+    more = {queue.submit_lines(1, "-m", "many=yes") for _ in range(60)}
+    with browsing(queue) as client:
+        assert ids[1] in text_of(client.get("/submissions", params={"state": "cancelled"}))
+        one = text_of(client.get("/submissions", params={"m": "number=2"}))
+        assert ids[2] in one
+        assert ids[0] not in one
+        assert "No submission fits" in text_of(
+            client.get("/submissions", params={"m": "number='2'", "state": "failed"})
+        )
+        page = client.get("/submissions", params={"m": "many=yes"})
+        seen = re.findall(r'href="/submissions/(\d+)"', page.text)
+        [following] = re.findall(r'rel="next" href="([^"]+)"', page.text)
+        page = client.get(html.unescape(following))
+        seen += re.findall(r'href="/submissions/(\d+)"', page.text)
+        assert (set(seen), len(seen)) == (more, 60)
+        refused = text_of(client.get("/submissions", params={"m": "nonsense"}), 400)
+        assert "Write KEY=VALUE" in refused
+        assert "nonsense" in text_of(client.get("/submissions", params={"state": "nonsense"}), 400)
+
+
+def test_submission_tells_its_chunks_failures_inputs_and_why_it_does_not_run(queue):
+    queue.file("access.log", b"a\nb\nc\nd\n")
+    submission = queue.ok("submit", "access.log", "--lines", "1", "--title", "Logs", "-m", "tenant=acme").text
+    queue.ok("complete", queue.reserve())
+    queue.ok("fail", "--delay", "1h", "--reason", "the disk of the customer is full", queue.reserve())
+    handle = queue.reserve()
+    with browsing(queue) as client:
+        page = client.get(f"/submissions/{submission}")
+        said = text_of(page)
+        assert "Logs" in said
+        assert "chunks 4 completed 1 reserved 1 waiting 1 delayed 1 dead 0" in said
+        assert "Map of the chunks: 1 completed, 1 reserved, 0 dead, 0 skipped, 2 waiting" in page.text
+        assert "the disk of the customer is full" in said
+        assert "access.log" in said
+        assert "4 chunks: " in said
+        index = handle.partition("/")[2].partition("@")[0]
+        chunk = text_of(client.get(f"/submissions/{submission}/{index}"))
+        assert "is reserved" in chunk
+        assert "access.log, bytes" in chunk
+        assert "Submission 12 is not known" in text_of(client.get("/submissions/12"), 404)
+        assert text_of(client.get("/submissions/nonsense"), 404)
+        assert text_of(client.get(f"/submissions/{submission}/99"), 404)
+        assert text_of(client.get(f"/submissions/{submission}/x"), 400)
+
+
+def test_dead_chunks_are_filtered_by_reason_and_submission(queue):
+    submission, other = dead_chunk(queue, "quota exceeded"), dead_chunk(queue, "no route to host")
+    with browsing(queue) as client:
+        assert f"{submission}/0" in text_of(client.get("/dead"))
+        found = text_of(client.get("/dead", params={"reason": "QUOTA"}))
+        assert f"{submission}/0" in found
+        assert f"{other}/0" not in found
+        assert "no route to host" in text_of(client.get("/dead", params={"id": other}))
+        assert "No dead chunk fits" in text_of(client.get("/dead", params={"m": "tenant=x"}))
+
+
+def test_rules_strategies_and_history_say_what_the_verbs_say(queue):
+    queue.submit_lines(2, "-m", "tenant=acme", "-m", "kind=mail")
+    queue.ok("limit", "tenant", "--concurrency", "5", "--rate", "100/m")
+    queue.ok("weight", "tenant=acme", "3")
+    queue.submit_lines(1, "-m", "tenant=globex")
+    queue.ok("complete", queue.reserve())
+    queue.ok("pause", "kind=mail")
+    with browsing(queue) as client:
+        rules = text_of(client.get("/rules"))
+        assert "kind=mail pause" in rules
+        assert "each tenant 5 at once, 100/m" in rules
+        assert "tenant=acme 3" in rules
+        explained = text_of(client.get("/strategies", params={"s": "Fair(tenant)", "try": "1"}))
+        assert "Fair(tenant) over everything" in explained
+        assert "Would come next" in explained
+        assert "Nonsense" in text_of(client.get("/strategies", params={"s": "Nonsense("}), 400)
+        history = client.get("/history", params={"event": "completed", "m": "tenant=acme", "since": "1h"})
+        assert "completed 1" in text_of(history)
+        assert '<svg viewBox="0 0 10 90"' in history.text
+        assert "Nothing fits" in text_of(client.get("/history", params={"event": "dead"}))
+        assert "is not a duration" in text_of(client.get("/history", params={"since": "soon"}), 400)
+
+
+def test_markup_and_characters_that_turn_or_move_text_are_shown_and_do_nothing(queue):
+    submission = queue.ok(
+        "submit", "-", "--lines", "1", "-m", f"tenant={HOSTILE}", "--title", "<b>bold</b>", "--on-dead", "keep",
+        stdin=b"x\n",
+    ).text  # fmt: skip
+    queue.ok("fail", "--no-retry", "--reason", HOSTILE, queue.reserve())
+    queue.ok("pause", f"tenant={HOSTILE}")
+    with browsing(queue) as client:
+        paths = [*PAGES, f"/submissions/{submission}", f"/submissions/{submission}/0", "/strategies?s=Fair(%3Cb%3E)"]
+        for path in paths:
+            page = client.get(path)
+            text_of(page, page.status_code)
+            assert "<script>alert" not in page.text
+            assert not re.search(r"<[bi]>", page.text)
+            assert not set("\u202e\x1b") & set(page.text), path
+        said = text_of(client.get(f"/submissions/{submission}"))
+        assert "<script>alert(1)</script>\\u202eevil" in said
+        searched = client.get("/dead", params={"reason": '"><script>alert(1)</script>'})
+        assert "<script>alert" not in searched.text
+
+
+def test_page_says_when_no_daemon_answers_and_works_again_when_one_does(queue):
+    with browsing(queue) as client:
+        text_of(client.get("/"))
+        queue.ok("stop")
+        assert "No daemon answers. opsq start starts one." in re.sub(r" +\.", ".", text_of(client.get("/"), 503))
+        queue.ok("start")
+        wait_until(lambda: client.get("/").status_code == 200, DEADLINE_S, "the page is back")
+
+
+@pytest.mark.parametrize("path", ["/history?after=x", "/dead?after=x", "/submissions?before=x", "/history?id=1/2/3"])
+def test_queries_that_mean_nothing_are_refused_in_words(queue, path):
+    with browsing(queue) as client:
+        answer = client.get(path)
+        assert answer.status_code in {400, 404}
+        assert "That is not possible" in text_of(answer, answer.status_code)
