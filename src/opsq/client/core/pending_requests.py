@@ -52,6 +52,9 @@ class PendingRequests:
         self._ids = itertools.count(1)
         self._pending: dict[int, tuple[Request, OnReply]] = {}
 
+    def __len__(self) -> int:
+        return len(self._pending)
+
     def next_id(self) -> int:
         """An id for the next request."""
         return next(self._ids)
@@ -148,6 +151,11 @@ class LinkBase:
     def is_closed(self) -> bool:
         """Whether `close` was called."""
         return self._is_closed
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request waits for its answer."""
+        return not self._pending
 
     def _pause_s(self) -> float:
         """How long after a heartbeat the next is due: a third of the shortest reservation, or what the daemon says."""
