@@ -79,12 +79,23 @@ class Access:
     @staticmethod
     def _is_foreign(headers: Headers) -> bool:
         """Whether a page of another site has it made."""
-        return "origin" in headers and urlsplit(headers["origin"]).netloc != headers.get("host", "")
+        host = headers.get("host", "")
+        return any(not _is_page_of(origin, host) for origin in headers.getlist("origin"))
 
     @staticmethod
     def _is_own_name(headers: Headers) -> bool:
         """Whether it names this machine: a name of another site may have been made to point here."""
-        return is_loopback(urlsplit(f"//{headers.get('host', 'localhost')}").hostname or "")
+        try:
+            return is_loopback(urlsplit(f"//{headers.get('host', 'localhost')}").hostname or "")
+        except ValueError:
+            return False
+
+
+def _is_page_of(origin: str, host: str) -> bool:
+    try:
+        return urlsplit(origin).netloc == host
+    except ValueError:
+        return False
 
 
 def _bearer(authorization: str) -> str | None:

@@ -37,6 +37,8 @@ STATUSES: dict[type[OpsqError], int] = {
 
 MEDIA_TYPE = "application/problem+json"
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="opsq"'}
+_LATER = {"Retry-After": "5"}
+"""In seconds: a daemon that is being restarted is back by then."""
 
 
 def status_of(error: OpsqError) -> int:
@@ -55,7 +57,8 @@ def problem(status: int, code: str, detail: str, hint: str = "", headers: dict[s
     body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail, "code": code}
     if hint:
         body["hint"] = hint
-    return JSONResponse(body, status, _CHALLENGE if status == 401 else headers, MEDIA_TYPE)
+    headers = {401: _CHALLENGE, 503: _LATER}.get(status, {}) | (headers or {})
+    return JSONResponse(body, status, headers, MEDIA_TYPE)
 
 
 async def opsq_problem(_: Request, error: Exception) -> Response:
@@ -68,6 +71,11 @@ async def http_problem(_: Request, error: Exception) -> Response:
     """The answer to a request that HTTP or the framework refused."""
     error = cast(HTTPException, error)
     return problem(error.status_code, "http", error.detail, headers=dict(error.headers or {}))
+
+
+async def gone(_: Request, __: Exception) -> Response:
+    """The answer to a client that has gone away before the end of its request; nobody hears it."""
+    return Response(status_code=400)
 
 
 async def bug_problem(_: Request, error: Exception) -> Response:
