@@ -217,6 +217,7 @@ complete -c opsq -n '__opsq_at gateway' -l listen -x -d 'Serve on this address; 
 complete -c opsq -n '__opsq_at gateway' -l uds -r -F -d 'Serve on a Unix socket instead.'
 complete -c opsq -n '__opsq_at gateway' -l metrics-by -x -a '(__opsq_ask keys)' -d 'Metrics also count each value of this metadata key.'
 complete -c opsq -n '__opsq_at gateway' -l allow-origin -x -d 'Pages of this origin, such as https://example.org, may use the JSON API from a browser; repeatable.'
+complete -c opsq -n '__opsq_at gateway' -l connection-limit -x -d 'Hold so many connections at most.'
 
 # opsq submit
 complete -c opsq -n '__opsq_at submit' -F

@@ -206,7 +206,8 @@ _opsq() {
             '--listen=[Serve on this address; port 0 takes a free one.]:HOST\:PORT: ' \
             '--uds=[Serve on a Unix socket instead.]:PATH:_files' \
             '--metrics-by=[Metrics also count each value of this metadata key.]:KEY:_opsq_keys' \
-            '*--allow-origin=[Pages of this origin, such as https\://example.org, may use the JSON API from a browser; repeatable.]:ORIGIN: ' && ret=0
+            '*--allow-origin=[Pages of this origin, such as https\://example.org, may use the JSON API from a browser; repeatable.]:ORIGIN: ' \
+            '--connection-limit=[Hold so many connections at most.]:N: ' && ret=0
           ;;
         submit)
           _arguments -s -S $flags \

@@ -3,6 +3,7 @@
 It decides nothing about chunks.
 
 - `lifecycle`: start, stop and restart, from outside. `daemon_process`: what the process opens, its signals, its end.
+  `process_setup`: what it shares with a gateway.
 - `server`: the daemon on its event loop. `session`: one connection, its heartbeats and back-pressure. `claims`: names
   held by one consumer.
 - `committer`: group commit and checkpoints. `maintenance`: backup, vacuum, check. `housekeeping`: work while idle.

@@ -11,7 +11,6 @@ import contextlib
 import gc
 import logging
 import os
-import resource
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -19,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from opsq.daemon.lifecycle import Ready
-from opsq.errors import InvalidStrategy, UsageError
+from opsq.daemon.process_setup import notify, raise_descriptors
+from opsq.errors import InvalidStrategy
 from opsq.settings import Settings
 from opsq.store.state_folder import make_state_dir
 
@@ -63,13 +63,14 @@ def run(settings: Settings, on_ready: Callable[[Ready], None] | None = None, *, 
     """
     import uvloop
 
+    from opsq.daemon.connection_quota import DESCRIPTORS_RESERVED
     from opsq.daemon.daemon_log import DaemonLog
     from opsq.daemon.temporary_daemon import write_marker
 
     os.umask(0o077)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     make_state_dir(settings.state_dir, is_shared=settings.is_shared)
-    connection_limit = _connection_limit(settings.connection_limit)
+    connection_limit = raise_descriptors(settings.connection_limit, DESCRIPTORS_RESERVED, "daemon")
     with _resources(settings) as resources:
         write_marker(settings, is_temporary=is_temporary)
         log = DaemonLog(settings, has_stderr=on_ready is None)
@@ -151,19 +152,6 @@ class _Signals:
         self._drain_s = 0.0
 
 
-def notify(state: str) -> None:
-    """Notify the service manager, if there is one (sd_notify)."""
-    path = os.environ.get("NOTIFY_SOCKET", "")
-    if not path:
-        return
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as target:
-            target.connect("\0" + path[1:] if path.startswith("@") else path)
-            target.send(state.encode())
-    except OSError as error:
-        _log.warning("cannot notify the service manager of %s: %s", state, error)
-
-
 # --- opening and closing ----------------------------------------------------------------------------------
 
 
@@ -197,30 +185,6 @@ def _resources(settings: Settings) -> Iterator[_Resources]:
 
             tls = ServerTls(settings)
         yield _Resources(database, store, AccessTokens(settings) if has_tcp else None, tls, bound)
-
-
-def _connection_limit(wanted: int) -> int:
-    """Raise the descriptor limit as far as useful and allowed; returns how many connections that permits."""
-    from opsq.daemon.connection_quota import DESCRIPTORS_RESERVED
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return wanted
-    target = wanted + DESCRIPTORS_RESERVED
-    if hard != resource.RLIM_INFINITY:
-        target = min(target, hard)
-    if target > soft:
-        with contextlib.suppress(OSError, ValueError):  # macOS has a lower limit than it reports
-            resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
-            soft = target
-    allowed = min(wanted, soft - DESCRIPTORS_RESERVED)
-    if allowed < 1:
-        raise UsageError(
-            f"This process may open only {soft} file descriptors,"
-            f" and the daemon needs {DESCRIPTORS_RESERVED} for itself.",
-            hint="Raise the limit: ulimit -n 1024, or LimitNOFILE= in the unit.",
-        )
-    return allowed
 
 
 def policy_of(settings: Settings) -> Any:

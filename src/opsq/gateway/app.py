@@ -8,12 +8,14 @@ from collections.abc import AsyncIterator, Callable
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute
 
 from opsq.errors import OpsqError
 from opsq.gateway import health, metrics, problems
 from opsq.gateway.access import Access
 from opsq.gateway.api import door as api
+from opsq.gateway.bodies import Bodies
 from opsq.gateway.context import Context
 from opsq.gateway.cross_origin import CrossOrigin
 from opsq.gateway.page import door as page
@@ -43,10 +45,12 @@ def make_app(context: Context) -> Starlette:
         middleware=[
             Middleware(CrossOrigin, origins=context.allow_origins),
             Middleware(Access, exposure=context.exposure),
+            Middleware(Bodies),
         ],
         exception_handlers={
             OpsqError: problems.opsq_problem,
             HTTPException: problems.http_problem,
+            ClientDisconnect: problems.gone,
             Exception: problems.bug_problem,
         },
         lifespan=lifespan,

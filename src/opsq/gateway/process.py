@@ -9,21 +9,29 @@ import contextlib
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 import uvicorn
 
 from opsq.client.core.address import Address
+from opsq.daemon.process_setup import notify, raise_descriptors
 from opsq.daemon.sockets import ListeningSocket, bind_tcp, bind_unix, take_inherited
 from opsq.gateway.access import Exposure, is_loopback
 from opsq.gateway.app import make_app
-from opsq.gateway.connections import Connections
+from opsq.gateway.client_connection import ClientConnection
+from opsq.gateway.connections import TOKENS_LIMIT, Connections
 from opsq.gateway.context import Context
-from opsq.gateway.http_protocol import BoundedHttp
 
 DRAIN_S = 10
 """How long what is under way may take after a signal."""
 SOCKET_MODE = 0o600
+DESCRIPTORS_RESERVED = 128 + TOKENS_LIMIT
+"""Kept for content, what refused connections linger for, and the connections to the daemon."""
+TICKS_A_SECOND = 10
+"""Those of uvicorn."""
+TICK_LIMIT_S = 5.0
+"""No client is blamed for more, however long this process was held up."""
 
 
 class _Server(uvicorn.Server):
@@ -33,13 +41,27 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._on_ready = on_ready
         self._on_stop = on_stop
+        self._ticked_at = time.monotonic()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
+            notify("READY=1")
             self._on_ready()
 
+    async def on_tick(self, counter: int) -> bool:
+        if counter % TICKS_A_SECOND == 0:
+            now = time.monotonic()
+            passed_s, self._ticked_at = min(now - self._ticked_at, TICK_LIMIT_S), now
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, ClientConnection):
+                    connection.tick(passed_s)
+            if "WATCHDOG_USEC" in os.environ:
+                notify("WATCHDOG=1")
+        return await super().on_tick(counter)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        notify("STOPPING=1")
         self._on_stop()
         await super().shutdown(sockets)
 
@@ -82,6 +104,7 @@ def serve(
     on_ready: Callable[[], None],
     *,
     queues_path: str,
+    connection_limit: int,
     metrics_by: str | None = None,
     allow_origins: Sequence[str] = (),
 ) -> None:
@@ -94,17 +117,22 @@ def serve(
         queues_path: the file that `opsq queue` changes.
         metrics_by: the metadata key of which metrics count each value.
         allow_origins: whose pages may use the JSON API from a browser.
+        connection_limit: how many connections of clients there may be, as far as descriptors permit.
+
+    Raises:
+        UsageError: this process may not open enough.
     """
     connections = Connections(address, name=f"gateway-{os.getpid()}", token=token)
     context = Context(connections, exposure_of(listening), queues_path, metrics_by, allow_origins)
     config = uvicorn.Config(
         make_app(context),
         loop="uvloop",
-        http=BoundedHttp,
+        http=ClientConnection,
         lifespan="on",
         log_config=None,
-        log_level="error",  # garbage of a client is its own fault
+        log_level="error",  # what clients do wrong, they are told
         access_log=False,
+        limit_concurrency=raise_descriptors(connection_limit, DESCRIPTORS_RESERVED, "gateway"),
         proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=DRAIN_S,

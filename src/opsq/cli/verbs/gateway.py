@@ -13,7 +13,7 @@ from opsq.cli.options.option import as_option, option
 from opsq.cli.options.values import counted_key, web_origin
 from opsq.client.core.address import address_of, read_token
 from opsq.errors import UsageError
-from opsq.setting_kinds import ADDRESS
+from opsq.setting_kinds import ADDRESS, count
 
 DEFAULT_LISTEN = "127.0.0.1:7480"
 
@@ -34,6 +34,12 @@ def gateway(
         "--allow-origin ORIGIN...",
         "Pages of this origin, such as https://example.org, may use the JSON API from a browser; repeatable.",
         web_origin,
+    ),
+    connection_limit: int = option(
+        "--connection-limit N",
+        "Hold so many connections at most.",
+        lambda origin, given: as_option(origin, given, count(1, 1_000_000).read),
+        4096,
     ),
 ) -> None:
     """Serve HTTP in front of the daemon.
@@ -68,4 +74,5 @@ def gateway(
         queues_path=path_in(caller.settings.state_dir),
         metrics_by=metrics_by,
         allow_origins=allow_origin,
+        connection_limit=connection_limit,
     )

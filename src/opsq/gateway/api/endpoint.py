@@ -146,7 +146,7 @@ async def _read(request: Request) -> bytes:
     async for part in request.stream():
         body += part
         if len(body) > BODY_LIMIT_BYTES:
-            raise HTTPException(413, f"A body of JSON may have {BODY_LIMIT_BYTES} bytes.", {"Connection": "close"})
+            raise HTTPException(413, f"A body of JSON may have {BODY_LIMIT_BYTES} bytes.")
     return bytes(body)
 
 

@@ -56,6 +56,8 @@ class _Record(msgspec.Struct):
 
 _POST, _NACK, _WAIT = msgspec.json.Decoder(_Post), msgspec.json.Decoder(_Nack), msgspec.json.Decoder(float)
 _ENCODER = msgspec.json.Encoder()
+_INVALID = (msgspec.MsgspecError, UnicodeError, RecursionError)
+"""What a body that is not ours raises; the last, one that is nested too deeply."""
 
 
 class _BodyTooLarge(Exception):
@@ -108,11 +110,11 @@ class _Records:
     async def nack(self, request: Request) -> Response:
         """`POST /nack/ID`."""
         try:
-            body = await _body(request)
+            body = await self._body(request)
             given = _NACK.decode(body) if body else _Nack()
         except _BodyTooLarge:
             return _too_large()
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except _INVALID:
             return _invalid_body()
         delay_s = None if given.delay_ms is None else max(given.delay_ms, 0.0) / 1000
         return await self._judge(request, lambda desk, handle: desk.nack(handle, delay_s))
@@ -125,11 +127,11 @@ class _Records:
 
     async def _post(self, request: Request, name: str) -> Response:
         try:
-            given = _POST.decode(await _body(request))
+            given = _POST.decode(await self._body(request))
             record = NewRecord(name, given.payload.encode(), max(given.delay_ms or 0.0, 0.0) / 1000)
         except _BodyTooLarge:
             return _too_large()
-        except (msgspec.MsgspecError, UnicodeError):
+        except _INVALID:
             return _invalid_body()
         desk = await self._desk(request)
         if len(record.payload) > desk.payload_limit_bytes:
@@ -191,21 +193,24 @@ class _Records:
             return PlainTextResponse("")
         return PlainTextResponse("Record not found", 404)
 
+    async def _body(self, request: Request) -> bytes:
+        """The body of somebody whom the daemon lets in."""
+        await self._context.queue(request)
+        if int(request.headers.get("content-length", 0)) > BODY_LIMIT_BYTES:
+            raise _BodyTooLarge
+        body = bytearray()
+        async for part in request.stream():
+            body += part
+            if len(body) > BODY_LIMIT_BYTES:
+                raise _BodyTooLarge
+        return bytes(body)
+
     async def _desk(self, request: Request) -> Desk:
         queue = await self._context.queue(request)
         desk = self._desks.get(queue)
         if desk is None:
             desk = self._desks[queue] = Desk(queue, self._table.of, self._room.take)
         return desk
-
-
-async def _body(request: Request) -> bytes:
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > BODY_LIMIT_BYTES:
-            raise _BodyTooLarge
-    return bytes(body)
 
 
 async def _gone(request: Request) -> None:
@@ -223,4 +228,4 @@ def _invalid_body() -> Response:
 
 
 def _too_large() -> Response:
-    return problem(413, "http", f"A body may have {BODY_LIMIT_BYTES} bytes.", headers={"Connection": "close"})
+    return problem(413, "http", f"A body may have {BODY_LIMIT_BYTES} bytes.")

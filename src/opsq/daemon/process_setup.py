@@ -1,0 +1,59 @@
+"""What a process that serves connections asks of its system: descriptors, and a word to its service manager.
+
+It must not know what is served.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import resource
+import socket
+
+from opsq.errors import UsageError
+
+_log = logging.getLogger("opsq.daemon")
+
+
+def raise_descriptors(wanted: int, reserved: int, who: str) -> int:
+    """Raise the descriptor limit as far as useful and allowed; returns how many connections that permits.
+
+    Args:
+        wanted: the connections there may be.
+        reserved: what else the process opens.
+        who: names it in the error.
+
+    Raises:
+        UsageError: not even one.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    target = wanted + reserved
+    if hard != resource.RLIM_INFINITY:
+        target = min(target, hard)
+    if target > soft:
+        with contextlib.suppress(OSError, ValueError):  # macOS has a lower limit than it reports
+            resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+            soft = target
+    allowed = min(wanted, soft - reserved)
+    if allowed < 1:
+        raise UsageError(
+            f"This process may open only {soft} file descriptors, and the {who} needs {reserved} for itself.",
+            hint="Raise the limit: ulimit -n 1024, or LimitNOFILE= in the unit.",
+        )
+    return allowed
+
+
+def notify(state: str) -> None:
+    """Notify the service manager, if there is one (sd_notify)."""
+    path = os.environ.get("NOTIFY_SOCKET", "")
+    if not path:
+        return
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as target:
+            target.connect("\0" + path[1:] if path.startswith("@") else path)
+            target.send(state.encode())
+    except OSError as error:
+        _log.warning("cannot notify the service manager of %s: %s", state, error)

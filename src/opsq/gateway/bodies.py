@@ -1,0 +1,41 @@
+"""Requests with large bodies: how many may be under way, so that what they hold in memory has a bound.
+
+It must not know what a body is, nor how long one may be: doors do.
+"""
+
+from __future__ import annotations
+
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+LARGE_BYTES = 64 << 10
+LARGE_LIMIT_COUNT = 256
+
+
+class Bodies:
+    """Middleware that refuses a body when it turns out to be large, and there are too many."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._large_count = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request, and count what it receives."""
+        received_bytes = 0
+        is_large = False
+
+        async def counted() -> Message:
+            nonlocal received_bytes, is_large
+            message = await receive()
+            received_bytes += len(message.get("body", b""))
+            if received_bytes > LARGE_BYTES and not is_large:
+                if self._large_count >= LARGE_LIMIT_COUNT:
+                    raise HTTPException(503, f"{LARGE_LIMIT_COUNT} requests with large bodies are under way.")
+                is_large = True
+                self._large_count += 1
+            return message
+
+        try:
+            await self._app(scope, counted if scope["type"] == "http" else receive, send)
+        finally:
+            self._large_count -= is_large
