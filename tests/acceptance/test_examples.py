@@ -5,6 +5,7 @@ It must not change what it runs, but for the place of the program in units, whic
 
 from __future__ import annotations
 
+import concurrent.futures
 import configparser
 import gzip
 import os
@@ -19,6 +20,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import httpx
 
 import readme
 from users import ALICE, BOB, PATH, need_users, run_as
@@ -431,19 +434,109 @@ def test_agent_of_launchd_runs_the_daemon(opsq: Opsq):
         assert daemon.wait(DEADLINE_S) == 0
 
 
+# --- HTTP -------------------------------------------------------------------------------------------------------------
+
+ADDRESS = "127.0.0.1:7480"
+"""Where the units serve; tests take a free port."""
+
+
+def get(url: str, path: str) -> tuple[int, str]:
+    """What there is at a path."""
+    reply = httpx.get(f"{url}{path}", timeout=DEADLINE_S, trust_env=False)
+    return reply.status_code, reply.text
+
+
+def gateway_words(words: list[str]) -> list[str]:
+    """The command of a unit, with a free port."""
+    assert words.count(ADDRESS) == 1
+    return [word.replace(ADDRESS, "127.0.0.1:0") for word in words]
+
+
+def test_gateway_service_says_that_it_serves_and_drains_when_it_is_stopped(queue: Opsq):
+    """opsq-gateway.service: Type=notify, WatchdogSec=, and SIGTERM."""
+    service = unit("opsq-gateway.service")["Service"]
+    assert (service["Type"], service["User"]) == ("notify", unit("opsq.service")["Service"]["User"])
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.settimeout(DEADLINE_S)
+        manager.bind(str(queue.folder / "notify"))
+        said = {
+            "NOTIFY_SOCKET": str(queue.folder / "notify"),
+            "WATCHDOG_USEC": str(int(service["WatchdogSec"]) * 10**6),
+        }
+        words = gateway_words(command_of("opsq-gateway.service"))
+        with subprocess.Popen(words, env=queue.environ | said, stdout=subprocess.PIPE, text=True) as gateway:
+            assert manager.recv(4096) == b"READY=1"
+            assert gateway.stdout is not None
+            url = gateway.stdout.readline().strip()
+            assert get(url, "/readyz") == (200, "running\n")
+            assert [manager.recv(4096) for _ in range(2)] == [b"WATCHDOG=1"] * 2
+            with concurrent.futures.ThreadPoolExecutor() as threads:
+                parked = threads.submit(get, url, "/record?wait=3600")
+                wait_until(lambda: "\nopsq_parked_calls 1" in get(url, "/metrics")[1], DEADLINE_S, "it is parked")
+                gateway.send_signal(signal.SIGTERM)
+                assert parked.result() == (204, "")
+            while (told := manager.recv(4096)) != b"STOPPING=1":
+                assert told == b"WATCHDOG=1"
+            assert gateway.wait(DEADLINE_S) == 0
+
+
+def test_gateway_socket_unit_hands_over_its_address(queue: Opsq):
+    """opsq-gateway.socket: one inherited descriptor, where the service alone would listen."""
+    assert unit("opsq-gateway.socket")["Socket"]["ListenStream"] == ADDRESS
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with activated(listener, command_of("opsq-gateway.service"), env=queue.environ) as gateway:
+            assert get(url, "/readyz") == (200, "running\n")
+            gateway.send_signal(signal.SIGTERM)
+            assert gateway.wait(DEADLINE_S) == 0
+    assert ADDRESS in command_of("opsq-gateway.service")
+
+
+def test_gateway_service_exposes_little(opsq: Opsq):
+    """opsq-gateway.service: systemd-analyze, where there is one that can judge files, finds at most 2.5 of 10."""
+    text = (EXAMPLES / "systemd" / "opsq-gateway.service").read_text(encoding="utf-8")
+    for line in (
+        "NoNewPrivileges=yes",
+        "ProtectSystem=strict",
+        "CapabilityBoundingSet=",
+        "SystemCallFilter=@system-service",
+    ):
+        assert line in text.splitlines()
+    if "--threshold" in run(opsq, "/bin/sh", "-c", "systemd-analyze --help || true").stdout:
+        path = opsq.file("opsq-gateway.service", text.encode())
+        done = run(opsq, "systemd-analyze", "security", "--offline=true", "--threshold=25", "--no-pager", f"./{path}")
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_agent_of_launchd_runs_the_gateway(queue: Opsq):
+    """org.opsq.gateway.plist: its program is started as launchd would, and ends by SIGTERM."""
+    agent = plistlib.loads((EXAMPLES / "launchd/org.opsq.gateway.plist").read_bytes())
+    assert agent["Label"] == "org.opsq.gateway"
+    program, *words = agent["ProgramArguments"]
+    assert program == "/usr/local/bin/opsq"
+    words = gateway_words([str(PROGRAM), *words])
+    with subprocess.Popen(words, env=queue.environ, stdout=subprocess.PIPE, text=True) as gateway:
+        assert gateway.stdout is not None
+        assert get(gateway.stdout.readline().strip(), "/healthz") == (200, "ok\n")
+        gateway.send_signal(signal.SIGTERM)
+        assert gateway.wait(DEADLINE_S) == 0
+
+
 # --- all of them ------------------------------------------------------------------------------------------------------
 
 
 def test_every_example_is_run_by_a_test_says_what_it_shows_and_is_in_its_place():
     """Whoever adds an example adds its test."""
-    others = [Path(__file__).with_name("test_nightly.py"), Path(__file__).parents[1] / "spark/test_examples_spark.py"]
+    others = [Path(__file__).with_name(f"test_{name}.py") for name in ("monitoring", "nightly")]
+    others.append(Path(__file__).parents[1] / "spark/test_examples_spark.py")
     here = "".join(path.read_text(encoding="utf-8") for path in [Path(__file__), *others])
     found = Counter(path.suffix for path in EXAMPLES.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    assert found == {".sh": 5, ".py": 10, ".service": 2, ".socket": 1, ".plist": 1}
+    assert found == {".sh": 5, ".py": 10, ".service": 3, ".socket": 2, ".plist": 2, ".json": 1, ".yml": 1}
     for path in EXAMPLES.rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts:
             assert path.name in here, f"no test runs {path.name}"
             lines = path.read_text(encoding="utf-8").splitlines()
             told = next(line for line in lines if not line.startswith(("#!", "<")))
-            assert len(told.split()) > 5, f"{path.name} does not say in its first line what it shows"
+            is_told = len(told.split()) > 5 or path.suffix == ".json"  # which has no comments
+            assert is_told, f"{path.name} does not say in its first line what it shows"
             assert os.access(path, os.X_OK) == path.read_bytes().startswith(b"#!"), path
