@@ -123,6 +123,7 @@ IMPOSSIBLE = {
     "submissions?metadata=a=1&metadata=a=2": (400, "usage"),
     'submissions?metadata=a="': (400, "usage"),
     "submissions?older=3": (400, "usage"),
+    "submissions?older_than_s=null": (400, "usage"),
     "submissions/1?wait=nan": (400, "usage"),
     "dead?after=3": (400, "usage"),
     "history?signal=0": (400, "usage"),

@@ -125,9 +125,13 @@ def _headers(request: Request, kind: type[K]) -> K:
 
 def _converted(what: str, given: Mapping[str, object], kind: type[K]) -> K:
     try:
-        return msgspec.convert(given, kind, strict=False)
+        found = msgspec.convert(given, kind, strict=False)
     except (msgspec.ValidationError, ValueError) as error:
         raise UsageError(f"{what} is wrong: {error}.") from error
+    for each in msgspec.structs.fields(kind):  # type: ignore[arg-type]
+        if each.encode_name in given and getattr(found, each.name) is None:
+            raise UsageError(f"{what} is wrong: {each.encode_name} is null.", hint="Leave it out.")
+    return found
 
 
 async def _body(request: Request, kind: type[K]) -> K:
