@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 
 from opsq.clock import Now
 from opsq.errors import UsageError
@@ -43,6 +44,7 @@ from opsq.wire.messages import (
 CONSUMERS_SHOWN = 1_000
 OLDEST_ROWS = 1_000
 """Submissions looked at for the oldest with a waiting chunk: a millisecond."""
+_numbers = attrgetter(*Counts.__struct_fields__[1:])
 _NOTHING = (0,) * 7
 """Submissions; chunks in all, completed, dead, skipped, reserved, delayed."""
 
@@ -218,8 +220,10 @@ class Reports:
             lane_ids = (lane_id for lane_id, _ in lanes.decode(gone.lanes).values())
             add(lane_ids, -1, -gone.total, -gone.completed, -gone.dead, -gone.skipped, 0, 0)
         for lane_id, (value, *stored) in lanes.counts(state.reader, key):
-            known = zip((*stored, 0, 0), beside.get(lane_id, _NOTHING), strict=True)
-            submissions_count, total, completed, dead, skipped, reserved, delayed = map(sum, known)
+            numbers = (*stored, 0, 0)
+            if lane_id in beside:
+                numbers = tuple(map(sum, zip(numbers, beside[lane_id], strict=True)))
+            submissions_count, total, completed, dead, skipped, reserved, delayed = numbers
             if submissions_count or not key:
                 waiting = total - completed - dead - skipped - reserved - delayed
                 yield Counts(
@@ -276,10 +280,6 @@ class Reports:
             )
             for name in names
         ]
-
-
-def _numbers(counts: Counts) -> builtins.list[int]:
-    return [getattr(counts, name) for name in Counts.__struct_fields__[1:]]
 
 
 def _selects(arm: Arm) -> Iterator[tuple[Filter, ...]]:
