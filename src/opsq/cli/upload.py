@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self
 
 from msgspec.structs import replace
 
+from opsq import traces
 from opsq.cli.caller import Caller
 from opsq.cli.options.option import duration
 from opsq.cli.options.submission_template import Template
@@ -162,8 +163,12 @@ class Upload:
             else:
                 self._copy(writer, paths, splitting)
             content = writer.finish()
-        self._rules = replace(self._rules, chunks_count=content.chunks_count, content=encode(content))
-        return content, self._submit(store, folder)
+        with traces.sending() as sending:
+            carrying = encode(traces.carrying(content))
+            self._rules = replace(self._rules, chunks_count=content.chunks_count, content=carrying)
+            created = self._submit(store, folder)
+            sending.note(created.submission_id, content.chunks_count)
+        return content, created
 
     def _wait_for_room(self, daemon: Connection, size: tuple[int, int]) -> None:
         """Return once there is room for `size`, in chunks and bytes; a person is informed if that takes time."""

@@ -136,6 +136,7 @@ class Content(msgspec.Struct, array_like=True, frozen=True, tag="content1"):
         about: the producer's description of the chunk format, such as a schema; opaque here.
         about_object: the object that holds an `about` too long to send.
         inputs: what the chunks were cut from; None: parts are files in place, or no producer of files made them.
+        trace: `traceparent` and `tracestate` of what submitted it, as W3C Trace Context has them; None: there is none.
     """
 
     folder: str
@@ -152,6 +153,7 @@ class Content(msgspec.Struct, array_like=True, frozen=True, tag="content1"):
     about: bytes = b""
     about_object: str | None = None
     inputs: Inputs | None = None
+    trace: tuple[str, str] | None = None
 
 
 _decoder = msgspec.msgpack.Decoder(Content)

@@ -20,6 +20,7 @@ from opsq.gateway.context import Context
 from opsq.gateway.cross_origin import CrossOrigin
 from opsq.gateway.page import door as page
 from opsq.gateway.records import door as records
+from opsq.gateway.traced import Traced
 
 DOORS: tuple[Callable[[Context], list[BaseRoute]], ...] = (
     api.routes,
@@ -46,6 +47,7 @@ def make_app(context: Context) -> Starlette:
             Middleware(CrossOrigin, origins=context.allow_origins),
             Middleware(Access, exposure=context.exposure),
             Middleware(Bodies),
+            Middleware(Traced),
         ],
         exception_handlers={
             OpsqError: problems.opsq_problem,

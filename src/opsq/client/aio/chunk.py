@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from opsq import traces
 from opsq.client.aio.verdict_sender import AsyncVerdictSender
 from opsq.client.core.chunk_base import ChunkBase
 from opsq.client.core.held_block import HeldBlock, Result
@@ -25,8 +26,11 @@ class AsyncChunk(ChunkBase):
     _consumer: AsyncVerdictSender
 
     def __init__(self, consumer: AsyncVerdictSender, block: HeldBlock, bit: int, described: SubmissionContent) -> None:
-        super().__init__(consumer, block, bit)
         self.described = described
+        super().__init__(consumer, block, bit)
+
+    def _carried(self) -> traces.TraceContext | None:
+        return traces.carried_by(self.described.content)
 
     @property
     def metadata(self) -> dict[str, int | str]:
@@ -63,6 +67,7 @@ class AsyncChunk(ChunkBase):
     ) -> None:
         """Report it as done; see `Chunk.complete`."""
         self._take_verdict()
+        self._end_span("completed", result=result)
         run_s = self._run_s(run_s)
         await self._consumer.complete_chunk(self.described, self._block, self._bit, result, run_s, exit_status)
 
@@ -78,12 +83,14 @@ class AsyncChunk(ChunkBase):
     ) -> None:
         """Report that the attempt failed; see `Chunk.fail`."""
         self._take_verdict()
+        self._end_span("failed", reason=reason)
         failed = FailedRun(reason, exit_status, signal, self._run_s(run_s), delay_s, not retry)
         await self._consumer.fail_chunk(self._block, self._bit, failed)
 
     async def release(self) -> None:
         """Give it back; no attempt is counted."""
         self._take_verdict()
+        self._end_span("released")
         await self._consumer.release_chunk(self._block, self._bit)
 
     async def extend(self, lease_s: float | None = None) -> None:

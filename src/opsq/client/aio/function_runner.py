@@ -12,6 +12,7 @@ import inspect
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opsq.client.core.chunk_view import ChunkView
@@ -126,7 +127,8 @@ def _awaiting(f: Callable[[Any], Awaitable[Any]]) -> Work:
     async def work(chunk: AsyncChunk) -> Outcome:
         started_at = time.monotonic()
         try:
-            outcome = succeeded(await f(chunk))
+            with chunk.tracing():
+                outcome = succeeded(await f(chunk))
         except CHUNK_ERRORS as error:
             outcome = failed(error)
         outcome.run_s = time.monotonic() - started_at
@@ -144,6 +146,7 @@ def _in_threads(f: Callable[[ChunkView], Any], source: AsyncChunkSource, threads
             lambda: source.reader(chunk.described),
             lambda: asyncio.run_coroutine_threadsafe(chunk.attachment(), loop).result(),
         )
-        return await loop.run_in_executor(threads, outcome_of, f, view)
+        with chunk.tracing():
+            return await loop.run_in_executor(threads, copy_context().run, outcome_of, f, view)
 
     return work

@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from opsq import traces
 from opsq.client.aio.chunk import AsyncChunk
 from opsq.client.aio.consumer import AsyncConsumer
 from opsq.client.aio.link import AsyncLink
@@ -78,14 +79,17 @@ class AsyncQueue(AsyncRules):
     ) -> AsyncSubmission:
         """Hand over one submission; the arguments are those of `Producer.submit`."""
         began = time.monotonic()
-        prepared = await self.prepare(
-            chunks,
-            serialisation=serialisation,
-            operations_per_chunk=operations_per_chunk,
-            wait_for_room=wait_for_room,
-            **options,
-        )
-        return (await self._hand_over([prepared], new_submission.wait_s_of(wait_for_room, began)))[0]
+        with traces.sending() as sending:
+            prepared = await self.prepare(
+                chunks,
+                serialisation=serialisation,
+                operations_per_chunk=operations_per_chunk,
+                wait_for_room=wait_for_room,
+                **options,
+            )
+            [submission] = await self._hand_over([prepared], new_submission.wait_s_of(wait_for_room, began))
+            sending.note(submission.id, prepared.chunks_count)
+        return submission
 
     async def run(
         self,
@@ -153,7 +157,9 @@ class AsyncQueue(AsyncRules):
         """What to hand over for content that is written already; see `Producer.describe`."""
         from opsq.content.manifest import encode
 
-        return new_submission.new_submission(request_key, encode(content), content.chunks_count, **options)
+        return new_submission.new_submission(
+            request_key, encode(traces.carrying(content)), content.chunks_count, **options
+        )
 
     async def submit_many(
         self, submissions: Sequence[NewSubmission], *, wait_for_room: new_submission.RoomWait = False

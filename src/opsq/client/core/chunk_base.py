@@ -5,14 +5,17 @@ This file gives no verdicts; what may wait (content, verdicts) differs in sync/c
 
 from __future__ import annotations
 
+import contextlib
 import time
+from abc import ABC, abstractmethod
 
+from opsq import traces
 from opsq.client.core.held_block import HeldBlock
 from opsq.errors import UsageError
 from opsq.ids import Handle, SubmissionId
 
 
-class ChunkBase:
+class ChunkBase(ABC):
     """One reserved chunk.
 
     Args:
@@ -21,7 +24,7 @@ class ChunkBase:
         bit: its place in the block.
     """
 
-    __slots__ = ("_bit", "_block", "_consumer", "_has_verdict", "_started_at")
+    __slots__ = ("_bit", "_block", "_consumer", "_has_verdict", "_processing", "_started_at")
 
     _consumer: object
 
@@ -31,6 +34,15 @@ class ChunkBase:
         self._bit = bit
         self._has_verdict = False
         self._started_at = time.monotonic()
+        self._processing = (
+            traces.Processing(self._carried(), self.submission_id, self.index, self.attempt)
+            if traces.is_tracing()
+            else None
+        )
+
+    @abstractmethod
+    def _carried(self) -> traces.TraceContext | None:
+        """The trace context that its submission carries."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.submission_id}/{self.index}>"
@@ -64,6 +76,23 @@ class ChunkBase:
     def is_revoked(self) -> bool:
         """Whether the daemon took it away: another consumer may have it, it may be finished or cancelled."""
         return self._block.is_revoked(self._bit)
+
+    @property
+    def trace_context(self) -> traces.TraceContext | None:
+        """What work on it belongs to: the span of that, where OpenTelemetry makes one, else what was submitted with it.
+
+        Its `variables` are for the environment of a program.
+        """
+        return self._carried() if self._processing is None else self._processing.context
+
+    def tracing(self) -> contextlib.AbstractContextManager[None]:
+        """Inside, the span of the work on it is the current one of OpenTelemetry, where there is one."""
+        return contextlib.nullcontext() if self._processing is None else self._processing.active()
+
+    def _end_span(self, outcome: str, *, result: object = None, reason: str = "") -> None:
+        if self._processing is not None:
+            size = len(result) if isinstance(result, bytes | bytearray | memoryview) else None
+            self._processing.end(outcome, result_bytes=size, reason=reason)
 
     def _take_verdict(self) -> None:
         if self._has_verdict:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from opsq import traces
 from opsq.client.core.chunk_base import ChunkBase
 from opsq.client.core.held_block import HeldBlock, Result
 from opsq.client.core.verdict_batch import FailedRun
@@ -26,6 +27,9 @@ class Chunk(ChunkBase):
     __slots__ = ()
 
     _consumer: VerdictSender
+
+    def _carried(self) -> traces.TraceContext | None:
+        return traces.carried_by(self._consumer.describe(self._block.submission_id).content)
 
     @property
     def metadata(self) -> dict[str, int | str]:
@@ -80,6 +84,7 @@ class Chunk(ChunkBase):
             OpsqError: an earlier report could not be delivered.
         """
         self._take_verdict()
+        self._end_span("completed", result=result)
         run_s = time.monotonic() - self._started_at if run_s is None else run_s
         self._consumer.complete_chunk(self._block, self._bit, result, run_s, exit_status)
 
@@ -101,12 +106,14 @@ class Chunk(ChunkBase):
             retry: False buries the chunk at once.
         """
         self._take_verdict()
+        self._end_span("failed", reason=reason)
         failed = FailedRun(reason, exit_status, signal, self._run_s(run_s), delay_s, not retry)
         self._consumer.fail_blocks([self._block], failed, 1 << self._bit)
 
     def release(self) -> None:
         """Give it back; no attempt is counted."""
         self._take_verdict()
+        self._end_span("released")
         self._consumer.release_blocks([self._block], 1 << self._bit)
 
     def extend(self, lease_s: float | None = None) -> None:

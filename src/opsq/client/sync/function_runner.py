@@ -63,7 +63,8 @@ class LocalSlot:
 
     def work(self, chunk: Chunk) -> Outcome | None:
         """See `Slot.work`."""
-        return outcome_of(self._f, chunk)
+        with chunk.tracing():
+            return outcome_of(self._f, chunk)
 
     def prepare(self) -> None:
         """See `Slot.prepare`: nothing to prepare, end or close."""

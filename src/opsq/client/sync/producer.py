@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
+from opsq import traces
 from opsq.client.core import new_submission
 from opsq.client.core.arguments import converted, count, pairs
 from opsq.client.core.content_access import Contents
@@ -100,14 +101,17 @@ class Producer:
             StorageFull: the disk is full; nothing is left of it.
         """
         began = time.monotonic()
-        prepared = self.prepare(
-            chunks,
-            serialisation=serialisation,
-            operations_per_chunk=operations_per_chunk,
-            wait_for_room=wait_for_room,
-            **options,
-        )
-        return self._hand_over([prepared], new_submission.wait_s_of(wait_for_room, began))[0]
+        with traces.sending() as sending:
+            prepared = self.prepare(
+                chunks,
+                serialisation=serialisation,
+                operations_per_chunk=operations_per_chunk,
+                wait_for_room=wait_for_room,
+                **options,
+            )
+            [submission] = self._hand_over([prepared], new_submission.wait_s_of(wait_for_room, began))
+            sending.note(submission.id, prepared.chunks_count)
+        return submission
 
     def run(
         self,
@@ -189,7 +193,9 @@ class Producer:
         """What to hand over for content that is written already (a `Content` made by a `ContentWriter`)."""
         from opsq.content.manifest import encode
 
-        return new_submission.new_submission(request_key, encode(content), content.chunks_count, **options)
+        return new_submission.new_submission(
+            request_key, encode(traces.carrying(content)), content.chunks_count, **options
+        )
 
     def submit_many(self, submissions: Sequence[NewSubmission], *, wait_for_room: RoomWait = False) -> list[Submission]:
         """Hand over prepared submissions in one transaction: all of them are durable when this returns, or none.

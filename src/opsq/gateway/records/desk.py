@@ -12,12 +12,14 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from opsq import traces
 from opsq.client.aio.queue import AsyncQueue
 from opsq.client.core.new_submission import SubmitOptions, new_request_key, write_content
 from opsq.errors import NoRoom, NotFound, OpsqError
 from opsq.gateway.records.gathering import Gathering
 from opsq.gateway.records.queue_defaults import KEY, QueueDefaults, selecting
 from opsq.ids import Handle, SubmissionId, Token, mask_indexes
+from opsq.traces import TraceContext
 from opsq.wire.messages import (
     CancelWait,
     Complete,
@@ -54,6 +56,7 @@ class NewRecord(NamedTuple):
     queue: str
     payload: bytes
     delay_s: float
+    trace: TraceContext | None = None
 
 
 class Taken(NamedTuple):
@@ -146,8 +149,8 @@ class Desk:
         """A record is in flight for its whole time from now; False as `ack`."""
         return await self._touches.call(_Verdict(handle))
 
-    async def payload(self, handle: Handle) -> bytes:
-        """The payload of a record.
+    async def payload(self, handle: Handle) -> tuple[bytes, TraceContext | None]:
+        """The payload of a record, and the trace that it belongs to.
 
         Raises:
             NotFound: its submission was removed.
@@ -162,21 +165,22 @@ class Desk:
             described = reply.submissions[0]
         contents = self._queue.contents
         reader = contents.reader(described)
+        trace = traces.carried_by(described.content)
         if reader.content.inline is not None:
-            return reader.read(handle.index)
-        return await asyncio.to_thread(lambda: contents.reader(described).read(handle.index))
+            return reader.read(handle.index), trace
+        return await asyncio.to_thread(lambda: contents.reader(described).read(handle.index)), trace
 
     # --- put in -------------------------------------------------------------------------------------------------------
 
     async def _submit(self, records: list[NewRecord]) -> Sequence[Exception | None]:
-        """Submit records, those with the same queue and delay in one submission; all of them in one commit."""
+        """Submit records, those with the same queue, delay and trace in one submission; all of them in one commit."""
         outcomes: list[Exception | None] = [None] * len(records)
-        groups: defaultdict[tuple[str, float], list[int]] = defaultdict(list)
+        groups: defaultdict[tuple[str, float, TraceContext | None], list[int]] = defaultdict(list)
         for number, record in enumerate(records):
-            groups[record.queue, record.delay_s].append(number)
+            groups[record.queue, record.delay_s, record.trace].append(number)
         left: dict[str, int | None] = {}
         submissions: list[NewSubmission] = []
-        for (name, delay_s), numbers in groups.items():
+        for (name, delay_s, trace), numbers in groups.items():
             if name not in left:
                 left[name] = await self._room(name, sum(record.queue == name for record in records))
             room = left[name]
@@ -187,11 +191,13 @@ class Desk:
                 left[name] = room - len(numbers)
             options = _options(name, self._defaults(name), delay_s)
             payloads = [records[number].payload for number in numbers]
-            submissions += [self._inline(part, options) for part in _parts(payloads)]
+            with traces.given(trace):
+                submissions += [self._inline(part, options) for part in _parts(payloads)]
             large = [number for number in numbers if len(records[number].payload) > INLINE_BYTES]
             if large:
                 try:
-                    submissions.append(await self._queue.prepare([records[n].payload for n in large], **options))
+                    with traces.given(trace):
+                        submissions.append(await self._queue.prepare([records[n].payload for n in large], **options))
                 except OpsqError as error:
                     for number in large:
                         outcomes[number] = error

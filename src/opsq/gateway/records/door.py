@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from opsq import traces
 from opsq.client.aio.queue import AsyncQueue
 from opsq.errors import ChunkTooLarge, InvalidHandle, NoRoom
 from opsq.gateway.context import Context
@@ -128,7 +129,7 @@ class _Records:
     async def _post(self, request: Request, name: str) -> Response:
         try:
             given = _POST.decode(await self._body(request))
-            record = NewRecord(name, given.payload.encode(), max(given.delay_ms or 0.0, 0.0) / 1000)
+            record = NewRecord(name, given.payload.encode(), max(given.delay_ms or 0.0, 0.0) / 1000, traces.current())
         except _BodyTooLarge:
             return _too_large()
         except _INVALID:
@@ -158,8 +159,10 @@ class _Records:
             taken = await self._wait(request, desk, name, wait_s)
         if taken is None:
             return Response(status_code=204)
-        payload = await desk.payload(taken.handle)
-        return _json(_Record(str(taken.handle), payload.decode(errors="replace"), taken.attempt + 1))
+        payload, trace = await desk.payload(taken.handle)
+        answer = _json(_Record(str(taken.handle), payload.decode(errors="replace"), taken.attempt + 1))
+        answer.headers.update(trace.as_fields() if trace is not None else {})
+        return answer
 
     async def _wait(self, request: Request, desk: Desk, name: str, wait_s: float) -> Taken | None:
         """Wait for a record while the client does, and the gateway is not stopping."""

@@ -133,6 +133,10 @@ class Environments:
         environment["OPSQ_CHUNK"] = str(chunk.index)
         environment["OPSQ_ATTEMPT"] = str(chunk.attempt)
         environment.update(input_variables(chunk))
+        trace = chunk.trace_context
+        if trace is not None:
+            environment.pop("TRACESTATE", None)
+            environment.update(trace.variables)
         return environment
 
     def _of_submission(self, chunk: Chunk) -> dict[str, str]:

@@ -1,0 +1,25 @@
+"""What a request to the gateway submits belongs to the trace that the request names, and to no other.
+
+It must not look at anything else of a request.
+"""
+
+from __future__ import annotations
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from opsq import traces
+
+_NAMES = frozenset((b"traceparent", b"tracestate"))
+
+
+class Traced:
+    """The middleware."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        fields = {name.decode(): field.decode("latin-1") for name, field in scope.get("headers", ()) if name in _NAMES}
+        with traces.given(traces.of_headers(fields)):
+            await self._app(scope, receive, send)
