@@ -6,13 +6,22 @@ It must not know HTTP.
 from __future__ import annotations
 
 import asyncio
-from typing import TypeVar
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import ParamSpec, TypeVar
 
 from opsq.client.aio.link import AsyncLink
+from opsq.errors import Unreachable
 from opsq.wire.impossible_fields import checked
 from opsq.wire.messages import Request
 
+P = ParamSpec("P")
 R = TypeVar("R")
+
+_THREADS = ThreadPoolExecutor(16, thread_name_prefix="asking")
+_LOOK_S = 1.0
+"""How often a thread that waits looks whether the event loop has ended."""
 
 
 class BlockingQueue:
@@ -41,4 +50,18 @@ class BlockingQueue:
             OpsqError: as the daemon answers.
         """
         asked = self._link.call(checked(request), kind, self._timeout_s)
-        return asyncio.run_coroutine_threadsafe(asked, self._loop).result()
+        answer = asyncio.run_coroutine_threadsafe(asked, self._loop)
+        while True:
+            try:
+                return answer.result(_LOOK_S)
+            except TimeoutError:
+                if self._loop.is_closed():
+                    raise Unreachable("The gateway has ended.") from None
+
+
+async def in_thread(work: Callable[P, R], *args: P.args, **more: P.kwargs) -> R:
+    """Do work that asks a `BlockingQueue`, in a thread.
+
+    It is none of the event loop's own: a lost connection is made again by those, whoever waits for it.
+    """
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, partial(work, *args, **more))

@@ -1,5 +1,6 @@
 """What can be looked at over HTTP: the documents of --json, with conditions and pages."""
 
+import concurrent.futures
 import re
 
 from acceptance.http_api.conftest import serving
@@ -160,3 +161,14 @@ def test_token_may_look_with_any_role_and_none_may_without(queue):
         api.headers["Authorization"] = f"Bearer {token}"
         assert document(api, "status")["state"] == "running"
         assert document(api, "openapi.json")["openapi"] == "3.1.0"
+
+
+def test_requests_that_come_while_the_daemon_is_away_are_answered_by_the_next(queue, api):
+    submission_id = queue.submit_lines(1)
+    assert document(api, f"submissions/{submission_id}")["state"] == "open"
+    queue.ok("stop")
+    with concurrent.futures.ThreadPoolExecutor(40) as pool:  # more than there are threads that ask
+        shown = [pool.submit(document, api, f"submissions/{submission_id}") for _ in range(40)]
+        assert api.get(api.base_url.join("/healthz")).status_code == 200
+        queue.ok("start")
+        assert {each.result(180)["state"] for each in shown} == {"open"}

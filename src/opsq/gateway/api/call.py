@@ -13,7 +13,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from starlette.requests import Request
 
 from opsq.client.aio.queue import AsyncQueue
-from opsq.gateway.blocking_queue import BlockingQueue
+from opsq.gateway.blocking_queue import BlockingQueue, in_thread
 from opsq.gateway.context import Context
 from opsq.wire import messages
 from opsq.wire.impossible_fields import checked
@@ -65,7 +65,7 @@ class Call:
     async def compose(self, document: Callable[Concatenate[BlockingQueue, P], R], *args: P.args, **more: P.kwargs) -> R:
         """A document that takes several questions, and a look into the store: made in a thread."""
         daemon = BlockingQueue(self.queue.link, asyncio.get_running_loop())
-        return await asyncio.to_thread(document, daemon, *args, **more)
+        return await in_thread(document, daemon, *args, **more)
 
 
 async def _gone(request: Request) -> None:

@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Route
 
 from opsq.errors import OpsqError, TimedOut, Unreachable
 from opsq.gateway.access import token_of
-from opsq.gateway.blocking_queue import BlockingQueue
+from opsq.gateway.blocking_queue import BlockingQueue, in_thread
 from opsq.gateway.context import Context
 from opsq.gateway.page import views
 from opsq.gateway.page.rendering import SCRIPT, STYLE, Asset, now_ms, render
@@ -70,7 +70,7 @@ class _Page:
                 queue = await self._context.connections.queue(token_of(request))
                 daemon = BlockingQueue(queue.link, asyncio.get_running_loop(), ANSWER_S)
                 look = views.Look(daemon, request.path_params, query)
-                html = await asyncio.to_thread(_make, name, view, look, frame)
+                html = await in_thread(_make, name, view, look, frame)
             except TimedOut:
                 error = Unreachable("No daemon answers.", hint="`opsq start` starts one.")
                 return _html(render("error.html", {**frame, "error": error}), status_of(error))
