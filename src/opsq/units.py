@@ -45,7 +45,7 @@ def parse_duration(text: str) -> float:
     """
     number, unit = _split(text)
     if number is not None and unit in _SECONDS:
-        seconds = number * _SECONDS[unit]
+        seconds = min(number, 10**13) * _SECONDS[unit]  # a whole number of any length is no float
     else:
         seconds = _compound(text)
     if seconds > 1e9:

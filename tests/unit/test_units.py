@@ -21,7 +21,22 @@ def test_duration_in_any_unit_becomes_seconds(text: str, seconds: float) -> None
 
 
 @pytest.mark.parametrize(
-    "text", ["", "s", "-3s", "1:30", "ten", "1.2.3", "nan", "inf", "１s", "5 parsecs", "40000000000"]
+    "text",
+    [
+        "",
+        "s",
+        "-3s",
+        "1:30",
+        "ten",
+        "1.2.3",
+        "nan",
+        "inf",
+        "１s",
+        "5 parsecs",
+        "40000000000",
+        "9" * 400,
+        "9" * 400 + "d",
+    ],
 )
 def test_what_is_no_duration_is_refused_by_name(text: str) -> None:
     with pytest.raises(ValueError, match="duration"):
