@@ -17,6 +17,7 @@ from opsq.gateway.problems import problem
 
 HEAD_LIMIT_BYTES = 64 << 10
 """The target and all headers."""
+_TOO_LONG = (431, f"The head of a request may have {HEAD_LIMIT_BYTES} bytes.")
 PATIENCE_S = 20
 """So long may a client take for the head of a request, and so far fall behind `BODY_RATE` with its body."""
 BODY_RATE = 512
@@ -99,7 +100,7 @@ class ClientConnection(HttpToolsProtocol):
         self._unparsed_bytes += len(data)
         super().data_received(data)
         if self._is_receiving and self._unparsed_bytes > HEAD_LIMIT_BYTES:
-            self._refuse(431, f"The head of a request may have {HEAD_LIMIT_BYTES} bytes.")
+            self._refuse(*_TOO_LONG)
 
     def on_message_begin(self) -> None:
         """The parser has met a request."""
@@ -109,13 +110,13 @@ class ClientConnection(HttpToolsProtocol):
     def on_url(self, url: bytes) -> None:
         """The parser has met a part of a target."""
         super().on_url(url)
-        self._count(len(url), 414, "The target")
+        self._count(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """The parser has met a header, or a trailer, which would pass for a header that a proxy has not seen."""
         if not self._is_body:
             super().on_header(name, value)
-            self._count(len(name) + len(value) + 4, 431, "The head")
+            self._count(len(name) + len(value) + 4)
 
     def on_headers_complete(self) -> None:
         """The parser has met the end of a head."""
@@ -179,10 +180,10 @@ class ClientConnection(HttpToolsProtocol):
         """Refuse what the parser, or a method that it has called, has refused."""
         self._refuse(*self._reason)
 
-    def _count(self, size_bytes: int, status: int, what: str) -> None:
+    def _count(self, size_bytes: int) -> None:
         self._head_bytes += size_bytes
         if self._head_bytes > HEAD_LIMIT_BYTES:
-            self._reject(status, f"{what} of a request may have {HEAD_LIMIT_BYTES} bytes.")
+            self._reject(*_TOO_LONG)
 
     def _reject(self, status: int, detail: str) -> NoReturn:
         """Have the parser stop, and then `send_400_response` called."""
