@@ -7,6 +7,7 @@ has. It must not know what is served.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any, NoReturn
 
 import uvicorn
@@ -29,6 +30,8 @@ STALL_S = 60
 PIPELINE_LIMIT_COUNT = 32
 """Requests that wait behind the one that is being answered."""
 
+_BEGUN = itertools.count()
+
 
 class ClientConnection(HttpToolsProtocol):
     """The connection of a client; `tick` is to be called about once a second."""
@@ -48,7 +51,8 @@ class ClientConnection(HttpToolsProtocol):
         self._is_body = False
         self._is_over = False
         """Nothing more is read."""
-        self._since_s = 0.0
+        self._begun = 0
+        """Which of all requests is the last that has begun here: the lower, the longer ago."""
         self._patience_s = 0.0
         """How much longer the client may take."""
         self._head_bytes = self._unparsed_bytes = self._body_bytes = 0
@@ -160,7 +164,7 @@ class ClientConnection(HttpToolsProtocol):
     def _begin(self) -> None:
         """A request begins to arrive."""
         self._is_receiving, self._is_body = True, False
-        self._since_s = self.loop.time()
+        self._begun = next(_BEGUN)
         self._patience_s = float(PATIENCE_S)
         self._head_bytes = self._unparsed_bytes = self._body_bytes = 0
 
@@ -223,7 +227,7 @@ class ClientConnection(HttpToolsProtocol):
             for each in self.connections
             if isinstance(each, ClientConnection) and each.is_answered and not each.transport.is_closing()
         ]
-        oldest = min(waiting, key=lambda each: each._since_s)
+        oldest = min(waiting, key=lambda each: each._begun)
         if oldest is self:
             self._refuse(503, f"{self._limit_count} connections wait for answers.")
         else:
