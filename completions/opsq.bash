@@ -69,7 +69,7 @@ _opsq() {
         status) options='--watch -w --by --interval' valued='--by --interval' ;;
         top) options='--metadata -m --interval' valued='--metadata -m --interval' ;;
         metrics) options='--by --output -o' valued='--by --output -o' ;;
-        gateway) options='--listen --uds --metrics-by --allow-origin --connection-limit' valued='--listen --uds --metrics-by --allow-origin --connection-limit' ;;
+        gateway) options='--listen --uds --metrics-by --allow-origin --connection-limit --allow-actions' valued='--listen --uds --metrics-by --allow-origin --connection-limit' ;;
         submit) argument=file many=1 options='--bytes -b --lines -l --delimiter -d --null -0 --per-file --as-is --crlf --csv --csv-header --csv-delimiter --csv-quote --csv-escape --metadata -m --title --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --idempotency-key --keep --reservation --attach --in-place --wait-for-room --dry-run --wait --output -o --header-once --end-lines --from-json' valued='--bytes -b --lines -l --delimiter -d --crlf --csv-delimiter --csv-quote --csv-escape --metadata -m --title --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --idempotency-key --keep --reservation --attach --output -o --from-json' ;;
         wait) argument=open many=1 options='--state --metadata -m --older-than --newer-than --all --timeout -t' valued='--state --metadata -m --older-than --newer-than --timeout -t' ;;
         results) argument=ids options='--output -o --header-once --end-lines --csv-delimiter --csv-quote --csv-escape --follow -f --skip-dead --skip-bad' valued='--output -o --csv-delimiter --csv-quote --csv-escape' ;;

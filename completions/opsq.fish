@@ -218,6 +218,7 @@ complete -c opsq -n '__opsq_at gateway' -l uds -r -F -d 'Serve on a Unix socket 
 complete -c opsq -n '__opsq_at gateway' -l metrics-by -x -a '(__opsq_ask keys)' -d 'Metrics also count each value of this metadata key.'
 complete -c opsq -n '__opsq_at gateway' -l allow-origin -x -d 'Pages of this origin, such as https://example.org, may use the JSON API from a browser; repeatable.'
 complete -c opsq -n '__opsq_at gateway' -l connection-limit -x -d 'Hold so many connections at most.'
+complete -c opsq -n '__opsq_at gateway' -l allow-actions -d 'Let operators pause, resume, requeue and cancel from the page.'
 
 # opsq submit
 complete -c opsq -n '__opsq_at submit' -F

@@ -207,7 +207,8 @@ _opsq() {
             '--uds=[Serve on a Unix socket instead.]:PATH:_files' \
             '--metrics-by=[Metrics also count each value of this metadata key.]:KEY:_opsq_keys' \
             '*--allow-origin=[Pages of this origin, such as https\://example.org, may use the JSON API from a browser; repeatable.]:ORIGIN: ' \
-            '--connection-limit=[Hold so many connections at most.]:N: ' && ret=0
+            '--connection-limit=[Hold so many connections at most.]:N: ' \
+            '--allow-actions[Let operators pause, resume, requeue and cancel from the page.]' && ret=0
           ;;
         submit)
           _arguments -s -S $flags \

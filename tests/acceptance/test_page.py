@@ -21,9 +21,10 @@ HOSTILE = "<script>alert(1)</script>\u202eevil\x1b[31m"
 @contextlib.contextmanager
 def browsing(queue, *options):
     """A client of a gateway."""
-    with queue.running("gateway", "--listen", "127.0.0.1:0", *options) as process:
+    address = () if "--listen" in options else ("--listen", "127.0.0.1:0")
+    with queue.running("gateway", *address, *options) as process:
         url = process.stdout.readline().decode().strip()
-        with httpx.Client(base_url=url, timeout=DEADLINE_S, trust_env=False) as client:
+        with httpx.Client(base_url=url.replace("0.0.0.0", "127.0.0.1"), timeout=DEADLINE_S, trust_env=False) as client:
             yield client
 
 
@@ -86,7 +87,6 @@ def test_overview_counts_and_says_what_is_held_back_and_where_it_runs(queue):
 def test_submissions_are_filtered_and_paged_and_none_is_missing_or_twice(queue):
     ids = [queue.submit_lines(1, "-m", f"number={number}") for number in range(3)]
     queue.ok("cancel", ids[1])
-    more = {queue.submit_lines(1, "-m", "many=yes") for _ in range(60)}
     with browsing(queue) as client:
         assert ids[1] in text_of(client.get("/submissions", params={"state": "cancelled"}))
         one = text_of(client.get("/submissions", params={"m": "number=2"}))
@@ -95,12 +95,14 @@ def test_submissions_are_filtered_and_paged_and_none_is_missing_or_twice(queue):
         assert "No submission fits" in text_of(
             client.get("/submissions", params={"m": "number='2'", "state": "failed"})
         )
-        page = client.get("/submissions", params={"m": "many=yes"})
+        for number in range(60):
+            client.post("/record", json={"payload": str(number)})
+        page = client.get("/submissions", params={"m": "queue=default"})
         seen = re.findall(r'href="/submissions/(\d+)"', page.text)
         [following] = re.findall(r'rel="next" href="([^"]+)"', page.text)
         page = client.get(html.unescape(following))
         seen += re.findall(r'href="/submissions/(\d+)"', page.text)
-        assert (set(seen), len(seen)) == (more, 60)
+        assert len(set(seen)) == len(seen) == 60
         refused = text_of(client.get("/submissions", params={"m": "nonsense"}), 400)
         assert "Write KEY=VALUE" in refused
         assert "nonsense" in text_of(client.get("/submissions", params={"state": "nonsense"}), 400)
@@ -201,3 +203,113 @@ def test_queries_that_mean_nothing_are_refused_in_words(queue, path):
         answer = client.get(path)
         assert answer.status_code in {400, 404}
         assert "That is not possible" in text_of(answer, answer.status_code)
+
+
+def mark_in(page):
+    """What a form of a page carries to show that it is its own."""
+    return re.search(r'name="mark" value="([0-9a-f]{64})"', page.text)[1]
+
+
+def signed_in(client, token):
+    """Sign in as a browser does; the answer."""
+    form = {"token": token, "back": "/rules", "mark": mark_in(client.get("/sign-in"))}
+    return client.post("/sign-in", data=form, headers={"Origin": str(client.base_url).rstrip("/")})
+
+
+def test_operator_changes_things_from_the_page_and_the_browser_cannot_read_the_token(queue):
+    submission = queue.submit_lines(2, "-m", "tenant=acme", "--on-dead", "keep")
+    queue.ok("fail", "--no-retry", queue.reserve())
+    token = queue.ok("token", "create", "me", "--role", "operator").text
+    with browsing(queue, "--allow-actions") as client:
+        answer = signed_in(client, token)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/rules")
+        assert answer.headers["set-cookie"] == f"opsq-token={token}; HttpOnly; Path=/; SameSite=strict"
+        mark = mark_in(client.get("/rules"))
+
+        def act(name, **form):
+            sent = {"mark": mark, "back": "/rules?m=x", **form}
+            return client.post(f"/actions/{name}", data=sent, headers={"Origin": str(client.base_url).rstrip("/")})
+
+        assert act("pause", m="tenant=acme").headers["location"] == "/rules?m=x&done=pause%3A1"
+        assert queue.ok("limits", "--json").json["pauses"][0]["metadata"] == {"tenant": "acme"}
+        assert act("pause", m="tenant=acme").headers["location"].endswith("pause%3A0")
+        assert "Nothing was named" in text_of(act("pause"), 400)
+        assert act("resume", pairs='{"tenant":"acme"}').status_code == 303
+        assert queue.ok("limits", "--json").json["pauses"] == []
+        assert act("requeue", id=submission).headers["location"].endswith("requeue%3A1")
+        assert act("cancel", id=submission, reason="not needed").status_code == 303
+        assert queue.ok("show", submission, "--json").json["reason"] == "not needed"
+        assert act("cancel", id=submission, back="//elsewhere.example/").headers["location"] == "/?done=cancel%3A0"
+        assert "There is no such action" in text_of(act("destroy"), 404)
+        assert "not a form of this page" in text_of(act("resume", pairs="["), 400)
+        assert "It is paused." in text_of(client.get("/rules?done=pause:1"))
+        assert "evil" not in text_of(client.get("/rules?done=evil:1"))
+        client.post("/sign-out", data={"mark": mark})
+        assert "opsq-token" not in client.cookies
+
+
+def test_forms_of_others_and_browsers_without_an_operators_token_change_nothing(queue):
+    submission = queue.submit_lines(1)
+    operator = queue.ok("token", "create", "me", "--role", "operator").text
+    producer = queue.ok("token", "create", "etl", "--role", "producer").text
+    form = {"id": submission, "back": "/"}
+    with browsing(queue, "--allow-actions") as client:
+        mark = mark_in(client.get("/sign-in"))
+        assert "may only be read" in text_of(client.post("/actions/cancel", data={**form, "mark": mark}), 403)
+        signed_in(client, producer)
+        mark = mark_in(client.get("/rules"))
+        assert "may only be read" in text_of(client.post("/actions/cancel", data={**form, "mark": mark}), 403)
+        signed_in(client, operator)
+        assert "did not come from this page" in text_of(
+            client.post("/actions/cancel", data={**form, "mark": mark}), 403
+        )
+        mark = mark_in(client.get("/rules"))
+        for headers in ({"Origin": "https://elsewhere.example"}, {"Origin": "null"}, {"Host": "elsewhere.example"}):
+            assert client.post("/actions/cancel", data={**form, "mark": mark}, headers=headers).status_code == 403
+        foreign = client.post("/actions/cancel", data={**form, "mark": mark}, headers={"Sec-Fetch-Site": "same-site"})
+        assert foreign.status_code == 403
+        assert client.get("/actions/cancel", params={**form, "mark": mark}).status_code == 405
+        assert client.post("/actions/cancel", content=b"x" * (1 << 17)).status_code == 400
+    with browsing(queue) as client:
+        signed_in(client, operator)
+        mark = mark_in(client.get("/rules"))
+        assert "may only be read" in text_of(client.post("/actions/cancel", data={**form, "mark": mark}), 403)
+        assert "Cancel" not in text_of(client.get(f"/submissions/{submission}"))
+    assert queue.ok("show", submission, "--json").json["state"] == "open"
+
+
+def test_beyond_this_machine_the_page_asks_for_a_token_and_shows_what_its_roles_permit(queue):
+    token = queue.ok("token", "create", "reader", "--role", "read-only").text
+    with browsing(queue, "--listen", "0.0.0.0:0") as client:
+        asked = client.get("/submissions?state=open")
+        assert (asked.status_code, asked.headers["location"]) == (303, "/sign-in?back=%2Fsubmissions%3Fstate%3Dopen")
+        assert client.get("/live").status_code == 401
+        assert client.get("/submissions/1/2/3").status_code == 404
+        assert "does not know this token" in text_of(signed_in(client, "x" * 64), 401)
+        assert signed_in(client, token).status_code == 303
+        assert "There are no submissions" in text_of(client.get("/submissions"))
+        assert client.get("/api/v1/status").status_code == 401, "a cookie is for the page alone"
+        queue.ok("token", "revoke", "reader")
+        wait_until(lambda: client.get("/").status_code == 303, DEADLINE_S, "the token is no longer known")
+
+
+def test_cookie_is_for_secure_connections_alone_where_the_browser_has_one(queue):
+    token = queue.ok("token", "create", "me", "--role", "operator").text
+    with browsing(queue, "--listen", "0.0.0.0:0") as client:
+        form = {"token": token, "mark": mark_in(client.get("/sign-in"))}
+        origin = {"Origin": "https://queue.example", "Host": "queue.example"}
+        cookie = client.post("/sign-in", data=form, headers=origin).headers["set-cookie"]
+        assert cookie == f"__Host-opsq-token={token}; HttpOnly; Path=/; SameSite=strict; Secure"
+
+
+def test_browsers_that_follow_are_told_of_changes_and_let_the_gateway_end(queue):
+    with queue.running("gateway", "--listen", "127.0.0.1:0") as process:
+        url = process.stdout.readline().decode().strip()
+        with httpx.stream("GET", f"{url}/live", timeout=DEADLINE_S, trust_env=False) as answer:
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            lines = answer.iter_lines()
+            assert next(line for line in lines if line) == "retry: 3000"
+            queue.submit_lines(1)
+            assert next(line for line in lines if line) == "data: changed"
+            process.terminate()
+            assert process.wait(DEADLINE_S) == 0

@@ -6,6 +6,7 @@ Without a token only this machine is served. What a token permits, the daemon de
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Callable
 from enum import Enum
 from functools import lru_cache
 from urllib.parse import urlsplit
@@ -51,10 +52,12 @@ class Access:
 
     Args:
         exposure: who can reach the gateway, which decides whether a token is needed.
+        asks_itself: which paths are of a door that asks for a token by itself.
     """
 
-    def __init__(self, app: ASGIApp, exposure: Exposure) -> None:
+    def __init__(self, app: ASGIApp, exposure: Exposure, asks_itself: Callable[[str], bool]) -> None:
         self._app = app
+        self._asks_itself = asks_itself
         self._exposure = exposure
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -71,10 +74,13 @@ class Access:
             refusal = problem(
                 403, "http", f"Without a token this gateway does not answer as {headers['host']}.", "Use localhost."
             )
-        elif token is None and self._exposure is Exposure.NETWORK and scope["path"] not in _OPEN_PATHS:
+        elif token is None and self._exposure is Exposure.NETWORK and not self._is_open(scope["path"]):
             hint = "Send a token of the daemon: `Authorization: Bearer TOKEN`."
             refusal = problem(401, "not_permitted", "A token is needed.", hint)
         await (refusal or self._app)(scope, receive, send)
+
+    def _is_open(self, path: str) -> bool:
+        return path in _OPEN_PATHS or self._asks_itself(path)
 
     @staticmethod
     def _is_foreign(headers: Headers) -> bool:

@@ -45,7 +45,7 @@ def make_app(context: Context) -> Starlette:
         routes=[route for door in DOORS for route in door(context)],
         middleware=[
             Middleware(CrossOrigin, origins=context.allow_origins),
-            Middleware(Access, exposure=context.exposure),
+            Middleware(Access, exposure=context.exposure, asks_itself=page.owns),
             Middleware(Bodies),
             Middleware(Traced),
         ],

@@ -31,6 +31,8 @@ class Context:
     """Whose pages may use the JSON API from a browser."""
     collectors: list[Callable[[AsyncQueue], Awaitable[Iterable[Family]]]] = field(default_factory=list)
     """What doors add to the metrics, as whoever asks may see it."""
+    allow_actions: bool = False
+    """Whether operators may change things from the page."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the gateway begins to end: what waits for long answers now."""
 

@@ -107,6 +107,7 @@ def serve(
     connection_limit: int,
     metrics_by: str | None = None,
     allow_origins: Sequence[str] = (),
+    allow_actions: bool = False,
 ) -> None:
     """Serve until SIGTERM or SIGINT; a second SIGINT ends at once what is under way.
 
@@ -117,13 +118,16 @@ def serve(
         queues_path: the file that `opsq queue` changes.
         metrics_by: the metadata key of which metrics count each value.
         allow_origins: whose pages may use the JSON API from a browser.
+        allow_actions: whether operators may change things from the page.
         connection_limit: how many connections of clients there may be, as far as descriptors permit.
 
     Raises:
         UsageError: this process may not open enough.
     """
     connections = Connections(address, name=f"gateway-{os.getpid()}", token=token)
-    context = Context(connections, exposure_of(listening), queues_path, metrics_by, allow_origins)
+    context = Context(
+        connections, exposure_of(listening), queues_path, metrics_by, allow_origins, allow_actions=allow_actions
+    )
     config = uvicorn.Config(
         make_app(context),
         loop="uvloop",

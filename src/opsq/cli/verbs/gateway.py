@@ -41,6 +41,7 @@ def gateway(
         lambda origin, given: as_option(origin, given, count(1, 1_000_000).read),
         4096,
     ),
+    allow_actions: bool = option("--allow-actions", "Let operators pause, resume, requeue and cancel from the page."),
 ) -> None:
     """Serve HTTP in front of the daemon.
 
@@ -75,4 +76,5 @@ def gateway(
         metrics_by=metrics_by,
         allow_origins=allow_origin,
         connection_limit=connection_limit,
+        allow_actions=allow_actions,
     )

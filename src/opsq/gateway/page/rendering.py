@@ -13,6 +13,7 @@ from importlib import resources
 from typing import NamedTuple
 from urllib.parse import urlencode
 
+import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
@@ -120,6 +121,7 @@ _environment.filters |= {
     "brief": _brief,
     "cut": _cut,
     "pairs": pairs_text,
+    "exact": lambda metadata: msgspec.json.encode(metadata).decode(),
     "span": format_span,
     "span_text": span_text,
     "backoff": backoff_text,

@@ -86,7 +86,7 @@ def submissions(look: Look) -> dict[str, Any]:
     request = m.List(
         daemon.next_id(),
         [query["state"]] if query.get("state") else [],
-        _metadata(query.get("m", "")),
+        metadata_of(query.get("m", "")),
         parse_submission_id(before) if before else None,
         ROWS,
     )
@@ -156,7 +156,7 @@ def dead(look: Look) -> dict[str, Any]:
     daemon, query = look.daemon, look.query
     named = query.get("id", "").strip()
     after_id, after_index = _chunk(query["after"]) if query.get("after") else (0, -1)
-    where = m.DeadFilter(metadata=_metadata(query.get("m", "")), reason=query.get("reason", ""))
+    where = m.DeadFilter(metadata=metadata_of(query.get("m", "")), reason=query.get("reason", ""))
     place = (after_id, -1 if after_index is None else after_index)
     page = daemon.call(
         m.Dead(daemon.next_id(), parse_submission_id(named) if named else None, place, ROWS, where), m.DeadChunks
@@ -194,7 +194,7 @@ def history(look: Look) -> dict[str, Any]:
         index=index,
         events=[query["event"]] if query.get("event") else [],
         consumer=query.get("consumer", ""),
-        metadata=_metadata(query.get("m", "")),
+        metadata=metadata_of(query.get("m", "")),
         reason=query.get("reason", ""),
         from_at=_since(query.get("since", "")),
     )
@@ -219,7 +219,7 @@ def history(look: Look) -> dict[str, Any]:
 # --- what queries say -------------------------------------------------------------------------------------------------
 
 
-def _metadata(text: str) -> dict[str, int | str]:
+def metadata_of(text: str) -> dict[str, int | str]:
     """Pairs as people type them: words, with quotes around those that have spaces.
 
     Raises:
