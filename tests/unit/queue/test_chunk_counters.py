@@ -47,6 +47,20 @@ def test_attempts_are_counted_by_what_became_of_them_with_their_times(rig: Rig) 
     assert found.runs.sum_s == pytest.approx(30 + 100 + 0.005 + 7)
 
 
+def test_each_of_many_completions_is_counted_once(rig: Rig) -> None:
+    rig.submit(100)
+    peer = rig.connect()
+    for done in range(1, 101):
+        [ticket] = rig.reserve(peer, 1)
+        rig.only(peer, m.Complete(next(rig.ids), [m.Completion(ticket.held(), run_s=done / 1000)]), m.Completed)
+        if done % 45 == 0:
+            assert measures(rig).events["completed"] == done
+    found = measures(rig)
+    assert found.events["completed"] == sum(found.runs.counts) == 100
+    assert sizes(found.runs) == {0.01: 10, 0.1: 90}
+    assert found.runs.sum_s == pytest.approx(5.05)
+
+
 def test_what_was_not_committed_is_not_counted(rig: Rig) -> None:
     rig.submit(2)
     peer = rig.connect()

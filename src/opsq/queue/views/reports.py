@@ -156,6 +156,7 @@ class Reports:
     def _measures(self, waiting: int, now: Now) -> Measures:
         """What is measured for monitoring; the daemon adds what only it knows."""
         counters = self._counters
+        counters.count()
         return Measures(
             self._oldest_waiting_s(now) if waiting else 0.0,
             len(self._state.consumers),
