@@ -124,7 +124,7 @@ def _responses(endpoint: Endpoint, schema_of: dict[Any, Any]) -> dict[str, Any]:
     good = {"description": HTTPStatus(endpoint.status).phrase, "content": content}
     found: dict[str, Any] = {str(endpoint.status): good}
     found |= {str(status): {"description": HTTPStatus(status).phrase} for status in endpoint.statuses}
-    codes: dict[int, set[str]] = {status: {"http"} for status in (408, 414, 431)}
+    codes: dict[int, set[str]] = {status: {"http"} for status in (408, 431)}
     errors: tuple[type[OpsqError], ...] = (*_ALWAYS, *endpoint.fails)
     for error in errors:
         codes.setdefault(_status(error), set()).add(error.code)
