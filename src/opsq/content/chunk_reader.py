@@ -239,7 +239,13 @@ class ChunkReader:
 
     def _bounds(self, index: int) -> tuple[int, int]:
         self._checked(index)
-        return self._ends[index - 1] if index else 0, self._ends[index]
+        try:
+            return self._ends[index - 1] if index else 0, self._ends[index]
+        except IndexError:
+            raise StoreNotVisible(
+                f"Chunk {index} is not in the content store: its producer keeps it elsewhere.",
+                hint="Leave it to consumers that know where; SelectOnly takes other submissions.",
+            ) from None
 
     def _part_of(self, index: int, start: int) -> int:
         if self._ends is self._parts.ends:

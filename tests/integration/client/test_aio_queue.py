@@ -239,6 +239,46 @@ def test_leaving_a_consumer_gives_back_what_it_holds(settings: Settings) -> None
     run(work())
 
 
+def test_chunks_are_reserved_by_several_calls_at_once_and_by_their_strategies(settings: Settings) -> None:
+    async def work() -> None:
+        async with connect(settings) as queue, queue.consumer("SelectOnly(reserve=1)") as consumer:
+            assert await consumer.reserve_chunks(5) == []
+            options: dict[str, Any] = {"strategy": "SelectOnly(reserve=2)", "wait_s": None}
+            calls = [asyncio.create_task(consumer.reserve_chunks(1, **options)) for _ in range(3)]
+            await asyncio.sleep(0)
+            calls.pop().cancel()
+            submission = await queue.submit([b"a", b"b", b"c"], metadata={"reserve": 2})
+            chunks = [chunk for call in calls for chunk in await call]
+            assert {await chunk.data() for chunk in chunks} < {b"a", b"b", b"c"}
+            chunks += await consumer.reserve_chunks(5, **options)  # what the cancelled call would have had is free
+            assert sorted([await chunk.data() for chunk in chunks]) == [b"a", b"b", b"c"]
+            for chunk in chunks:
+                await chunk.complete(b"done")
+            await submission.wait(DEADLINE_S)
+            with pytest.raises(UsageError):
+                await consumer.reserve_chunks(1, strategy="Nonsense")
+
+    run(work())
+
+
+def test_shared_chunk_goes_to_others_and_may_still_be_completed(settings: Settings) -> None:
+    async def work() -> None:
+        lost: list[Lost] = []
+        which: dict[str, Any] = {"strategy": "SelectOnly(shared=1)", "wait_s": None}
+        async with connect(settings) as queue, queue.consumer(on_lost=lost.append) as first, queue.consumer() as second:
+            submission = await queue.submit([b"a"], metadata={"shared": 1})
+            [chunk] = await first.reserve_chunks(1, **which)
+            await chunk.share()
+            [other] = await second.reserve_chunks(1, **which)
+            assert (other.index, other.attempt, chunk.is_revoked) == (0, 0, True)
+            await chunk.complete(b"late, but first")
+            assert (await submission.wait(DEADLINE_S)).state == "completed"
+            assert [result async for result in submission.results()] == [b"late, but first"]
+            await other.release()
+
+    run(work())
+
+
 def test_stop_ends_a_loop_that_waits_for_work(settings: Settings) -> None:
     async def work() -> None:
         async with connect(settings) as queue, queue.consumer() as consumer:

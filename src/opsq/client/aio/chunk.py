@@ -93,6 +93,10 @@ class AsyncChunk(ChunkBase):
         self._end_span("released")
         await self._consumer.release_chunk(self._block, self._bit)
 
+    async def share(self) -> None:
+        """Let others have it too: no attempt is counted, and it can be completed as long as none of them has."""
+        await self._consumer.share_chunk(self._block, self._bit)
+
     async def extend(self, lease_s: float | None = None) -> None:
         """Move its deadline; see `Chunk.extend`."""
         await self._consumer.extend(self._block, self._bit, lease_s)

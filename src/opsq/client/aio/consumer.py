@@ -9,11 +9,14 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from opsq.client.aio.chunk import AsyncChunk
 from opsq.client.aio.verdict_sender import AsyncVerdictSender
 from opsq.client.core.consumer_base import Ask
 from opsq.client.core.verdict_batch import FLUSH_S
 from opsq.errors import UsageError
+from opsq.ids import mask_indexes
 from opsq.wire.messages import CancelWait
 
 if TYPE_CHECKING:
@@ -52,6 +55,35 @@ class AsyncConsumer(AsyncVerdictSender):
                 yield chunk
         finally:
             await self._give_back()
+
+    async def reserve_chunks(
+        self, count: int, *, strategy: object = None, wait_s: float | None = 0.0
+    ) -> list[AsyncChunk]:
+        """Reserve up to `count` chunks at once; several calls may wait at the same time.
+
+        Args:
+            strategy: for this call; None: that of the consumer.
+            wait_s: how long to wait while nothing is free, in seconds; None: without limit.
+        """
+        self._surface()
+        request = self._new_reserve(count, wait_s, until_empty=False)
+        ask = Ask(request if strategy is None else replace(request, strategy=str(strategy)))
+        try:
+            await self._flush(ask)
+            await self._link.wait_until(ask.is_over)
+        finally:
+            if self._asks.pop(ask.request.id, None) is not None and not self._link.is_closed:
+                self._link.send([CancelWait(ask.request.id)])  # what comes now is given back
+        if ask.error is not None:
+            raise ask.error
+        self._ledger.start_all(ask.blocks)
+        if ask.blocks:
+            self._flush_within(FLUSH_S)
+        return [
+            AsyncChunk(self, block, bit, await self._describe(block.submission_id))
+            for block in ask.blocks
+            for bit in mask_indexes(0, block.granted)
+        ]
 
     async def run_each_chunk(
         self, f: Callable[[Any], Any], *, concurrency: int = 1, until_empty: bool = True, until_idle: bool = False

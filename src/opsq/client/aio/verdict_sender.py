@@ -26,11 +26,14 @@ from opsq.wire.messages import (
     RESULT_INLINE_BYTES,
     Attachment,
     CancelWait,
+    ChunkMask,
     Completed,
     Describe,
     Described,
     Extend,
     GetAttachment,
+    Release,
+    Revoked,
     SubmissionContent,
 )
 
@@ -126,6 +129,11 @@ class AsyncVerdictSender(ConsumerBase):
         """See `AsyncChunk.release`."""
         self._verdicts.release(block, 1 << bit)
         await self._send_if_full()
+
+    async def share_chunk(self, block: HeldBlock, bit: int) -> None:
+        """See `AsyncChunk.share`."""
+        self._ledger.revoked(Revoked([ChunkMask(block.submission_id, block.number, 1 << bit)], "reservation_lost"))
+        await self._link.call(Release(self._link.next_id(), [block.name(1 << bit)]), Completed)
 
     async def extend(self, block: HeldBlock, bit: int, lease_s: float | None) -> None:
         """See `AsyncChunk.extend`."""
