@@ -47,8 +47,18 @@ ARROWS: dict[str, frozenset[str]] = {
     "runner": frozenset({"client", "clock", "content", "wire.messages"}),
     "documents": frozenset({"content", "metrics", "strategy", "wire.messages"}),
     "gateway": frozenset(
-        {"client", "daemon.process_setup", "daemon.sockets", "documents", "metrics", "strategy.tree", "traces", "wire"}
-    ),  # it listens as the daemon does
+        {
+            "client",
+            "content.manifest",
+            "daemon.process_setup",
+            "daemon.sockets",
+            "documents",
+            "metrics",
+            "strategy.tree",
+            "traces",
+            "wire",
+        }
+    ),  # it listens as the daemon does, and submits what has no content
     "metrics": frozenset({"wire.messages"}),  # what the gateway serves and `opsq metrics` prints
     "client": frozenset({"clock", "content", "paths", "serialisation", "settings", "strategy", "traces", "wire"}),
     "traces": frozenset({"content.manifest", "ids"}),

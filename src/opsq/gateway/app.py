@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute
 
 from opsq.errors import OpsqError
-from opsq.gateway import health, metrics, problems
+from opsq.gateway import health, metrics, opsqueue, problems
 from opsq.gateway.access import Access
 from opsq.gateway.api import door as api
 from opsq.gateway.bodies import Bodies
@@ -28,6 +28,7 @@ DOORS: tuple[Callable[[Context], list[BaseRoute]], ...] = (
     page.routes,
     health.routes,
     metrics.routes,
+    opsqueue.routes,
 )
 
 

@@ -22,6 +22,7 @@ from opsq.gateway.app import make_app
 from opsq.gateway.client_connection import ClientConnection
 from opsq.gateway.connections import TOKENS_LIMIT, Connections
 from opsq.gateway.context import Context
+from opsq.gateway.websocket import WebSocketProtocol
 
 DRAIN_S = 10
 """How long what is under way may take after a signal."""
@@ -132,6 +133,7 @@ def serve(
         make_app(context),
         loop="uvloop",
         http=ClientConnection,
+        ws=WebSocketProtocol,
         lifespan="on",
         log_config=None,
         log_level="error",  # what clients do wrong, they are told
