@@ -19,6 +19,8 @@ R = TypeVar("R")
 ATTEMPTS = ("failed", "lost")
 """The events of failed attempts; a death repeats the reason of the last."""
 _PAGE_ROWS = 1000
+_LEAST_ROWS = 200
+"""Of a page: of one submission, a page looks at so many events, and what is asked for may be rare among them."""
 
 
 class Asked(Protocol):
@@ -54,7 +56,8 @@ def events(
 def newest_events(daemon: Asked, where: HistoryFilter, limit: int, pages_count: int) -> tuple[list[HistoryEvent], bool]:
     """The newest events in a bounded number of pages, oldest first; and whether there may be more."""
     found: list[HistoryEvent] = []
-    for number, page in enumerate(events(daemon, where, newest_first=True, limit=limit + 1), 1):
+    rows_count = max(limit + 1, _LEAST_ROWS)
+    for number, page in enumerate(events(daemon, where, newest_first=True, limit=rows_count), 1):
         found += page.rows
         if len(found) > limit or (number == pages_count and page.next_after is not None):
             return found[:limit][::-1], True
