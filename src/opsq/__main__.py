@@ -32,6 +32,10 @@ def main() -> NoReturn:
     status = run(sys.argv[1:])
     with contextlib.suppress(OSError):
         sys.stdout.flush()
+    if "opentelemetry.trace" in sys.modules:
+        from opsq.traces import flush
+
+        flush()
     os._exit(status)
 
 

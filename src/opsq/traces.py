@@ -209,6 +209,13 @@ class Processing:
         self._span.end()
 
 
+def flush() -> None:
+    """Have the spans that have ended written, before the process ends without the steps of the interpreter."""
+    api: Any = sys.modules.get(_API)
+    if api is not None:
+        getattr(api.get_tracer_provider(), "force_flush", bool)()
+
+
 def is_tracing() -> bool:
     """Whether the program has OpenTelemetry."""
     return _API in sys.modules

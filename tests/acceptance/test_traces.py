@@ -1,6 +1,7 @@
 """W3C trace context from the command that submits to the program that works, and over HTTP in and out."""
 
 import contextlib
+import json
 
 import httpx
 import pytest
@@ -8,6 +9,18 @@ import pytest
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
 OTHER = f"00-{TRACE}-aaaaaaaaaaaaaaaa-01"
+EXPORTING = """
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
+
+out = open({path!r}, "a")
+exporter = ConsoleSpanExporter(out=out, formatter=lambda span: span.to_json(indent=None) + "\\n")
+provider = TracerProvider()
+provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=3_600_000))
+trace.set_tracer_provider(provider)
+"""
+"""What opentelemetry-instrument does before a program starts: spans are written in batches, the first after an hour."""
 
 
 @pytest.fixture
@@ -84,3 +97,17 @@ def test_program_of_a_record_gets_its_context(queue, http):
     http.post("/record", json={"payload": "a"}, headers={"traceparent": PARENT})
     queue.ok("consume", "--until-empty", "--clean-env", "--", "sh", "-c", 'echo "$TRACEPARENT" > traced')
     assert (queue.folder / "traced").read_text() == f"{PARENT}\n"
+
+
+def test_spans_of_a_command_are_written_before_it_ends(queue):
+    path = queue.folder / "spans"
+    queue.file("sitecustomize.py", EXPORTING.format(path=str(path)).encode())
+    queue.file("in", b"a\n")
+    queue.environ["PYTHONPATH"] = str(queue.folder)
+    for words in (["submit", "in"], ["consume", "--until-empty", "--", "sh", "-c", 'echo "$TRACEPARENT" > traced']):
+        with queue.running(*words) as process:
+            assert process.wait(180) == 0
+    send, process = map(json.loads, path.read_text().splitlines())
+    assert (send["name"], process["name"]) == ("send opsq", "process opsq")
+    assert process["parent_id"] == send["context"]["span_id"]
+    assert process["context"]["span_id"].removeprefix("0x") == (queue.folder / "traced").read_text().split("-")[2]
