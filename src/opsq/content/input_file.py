@@ -9,7 +9,8 @@ import io
 import os
 import stat
 import sys
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable
+from typing import IO, TYPE_CHECKING, Self
 
 from opsq.errors import ContentChanged, InputUnreadable
 
@@ -92,6 +93,47 @@ def open_input(path: str, *, is_decompressing: bool = True, strips_crlf: bool = 
     return InputFile(open_raw(path), path, is_decompressing=is_decompressing, strips_crlf=strips_crlf)
 
 
+class StrippedStream:
+    """A stream without each carriage return before a line feed.
+
+    Args:
+        read: fills a part of a buffer, as `readinto` does.
+    """
+
+    def __init__(self, read: Callable[[memoryview], int | None]) -> None:
+        self._read = read
+        self._held = b""
+        """A byte that was read and not given: a carriage return whose next byte is not known, or one without room."""
+
+    def forget(self) -> None:
+        """What is read next is elsewhere."""
+        self._held = b""
+
+    def seekable(self) -> bool:
+        """It cannot be moved by itself."""
+        return False
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        """Not to be called."""
+        raise io.UnsupportedOperation
+
+    def readinto(self, buffer: memoryview, /) -> int | None:
+        """Fill a part of `buffer`; returns 0 at the end."""
+        while True:
+            held = len(self._held)
+            room = buffer if len(buffer) > held else memoryview(bytearray(held + 1))
+            count = self._read(room[held:])
+            if count is None:
+                return None
+            piece = (self._held + bytes(room[held : held + count])).replace(b"\r\n", b"\n")
+            known = len(piece) - 1 if count and piece.endswith(b"\r") else len(piece)
+            given = min(known, len(buffer))
+            buffer[:given] = piece[:given]
+            self._held = piece[given:]
+            if given or not count:
+                return given
+
+
 class InputFile:
     """An input that is open for reading.
 
@@ -108,15 +150,13 @@ class InputFile:
         self._before = os.fstat(file.fileno())
         self.is_regular = stat.S_ISREG(self._before.st_mode)
         suffix = _compression(name, file) if is_decompressing and self.is_regular else ""
-        self._strips_crlf = strips_crlf
-        self._held = b""
-        """A byte that was read and not given: a carriage return whose next byte is not known, or one without room."""
+        self._stripped = StrippedStream(self._read) if strips_crlf else None
         self.is_converted = suffix != "" or strips_crlf
         """Other bytes are given than the file has."""
         self._plain: BufferedIOBase | None = None
         self._errors: tuple[type[Exception], ...] = ()
         if suffix:
-            self._plain, self._errors = _decompressor(suffix, file)
+            self._plain, self._errors = decompressor(suffix, file)
 
     def __enter__(self) -> Self:
         return self
@@ -134,7 +174,8 @@ class InputFile:
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
         """Move to a position in the bytes that are given, and return it; with `strips_crlf` only to where it began."""
-        self._held = b""
+        if self._stripped is not None:
+            self._stripped.forget()
         return (self._plain or self.raw).seek(offset, whence)
 
     def readinto(self, buffer: memoryview, /) -> int | None:
@@ -143,22 +184,7 @@ class InputFile:
         Raises:
             InputUnreadable: a compressed file is damaged, or ends too early.
         """
-        return self._read_stripped(buffer) if self._strips_crlf else self._read(buffer)
-
-    def _read_stripped(self, buffer: memoryview) -> int | None:
-        while True:
-            held = len(self._held)
-            room = buffer if len(buffer) > held else memoryview(bytearray(held + 1))
-            count = self._read(room[held:])
-            if count is None:
-                return None
-            piece = (self._held + bytes(room[held : held + count])).replace(b"\r\n", b"\n")
-            known = len(piece) - 1 if count and piece.endswith(b"\r") else len(piece)
-            given = min(known, len(buffer))
-            buffer[:given] = piece[:given]
-            self._held = piece[given:]
-            if given or not count:
-                return given
+        return self._read(buffer) if self._stripped is None else self._stripped.readinto(buffer)
 
     def _read(self, buffer: memoryview) -> int | None:
         if self._plain is None:
@@ -211,8 +237,15 @@ class InputFile:
         return "" if is_same else f"{self.name} was replaced or removed while it was read: the old file is used."
 
 
-def _decompressor(suffix: str, file: io.FileIO) -> tuple[BufferedIOBase, tuple[type[Exception], ...]]:
-    """What reads the plain bytes, and what it raises for a damaged file."""
+def decompressor(
+    suffix: str, file: IO[bytes], window_log: int | None = None
+) -> tuple[BufferedIOBase, tuple[type[Exception], ...]]:
+    """What reads the plain bytes, and what it raises for a damaged file.
+
+    Args:
+        suffix: of the kind, as in `COMPRESSED`.
+        window_log: bounds the memory that a `.zst` may ask for, as a power of two; None: 128 MiB.
+    """
     if suffix == ".gz":
         import gzip
         import zlib
@@ -230,4 +263,5 @@ def _decompressor(suffix: str, file: io.FileIO) -> tuple[BufferedIOBase, tuple[t
         from compression import zstd
     else:
         from backports import zstd
-    return zstd.ZstdFile(file), (zstd.ZstdError, EOFError)
+    options = {} if window_log is None else {int(zstd.DecompressionParameter.window_log_max): window_log}
+    return zstd.ZstdFile(file, options=options), (zstd.ZstdError, EOFError)

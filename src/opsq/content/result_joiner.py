@@ -11,12 +11,12 @@ import io
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO
 
 from opsq.content.content_store import Store
 from opsq.content.file_io import Buffer
-from opsq.errors import ContentMissing
+from opsq.errors import ContentMissing, OpsqError
 
 _GATHER_BYTES = 1 << 20
 _SMALL_BYTES = 1 << 16
@@ -40,6 +40,62 @@ _Copier = Callable[[int, int, int], int]
 
 Result = Buffer | tuple[str, int, int]
 """The bytes of a result, or (object, offset, length) in the submission's folder (`result_objects.Stored`)."""
+
+
+def size_of(result: Result) -> int:
+    """The bytes of a result."""
+    return result[2] if isinstance(result, tuple | list) else len(result)
+
+
+def part_of(result: Result, low: int, high: int) -> Result:
+    """The bytes `[low, high)` of a result; those of a large one are only named."""
+    if isinstance(result, tuple | list):
+        return result[0], result[1] + low, high - low
+    return result[low:high]
+
+
+def content_of(result: Result, store: Store, folder: str) -> bytes:
+    """All bytes of a result, which may be in `folder` of `store`."""
+    if isinstance(result, tuple | list):
+        return store.read_range(f"{folder}/{result[0]}", result[1], result[2])
+    return bytes(result)
+
+
+def range_of(results: Iterable[Result], low: int, high: int) -> Iterator[Result]:
+    """The bytes `[low, high)` of results that follow each other."""
+    position = 0
+    for result in results:
+        start, position = position, position + size_of(result)
+        if low < position:
+            yield part_of(result, max(low - start, 0), min(high, position) - start)
+        if high <= position:
+            return
+
+
+def join_pieces(results: Iterable[Result], store: Store, folder: str) -> Iterator[bytes]:
+    """Results one after the other, in pieces of about 1 MiB, for an output that is no file.
+
+    Args:
+        results: in the order to give.
+        store: holds the large ones.
+        folder: of the submission.
+
+    Raises:
+        OpsqError: a result is missing, or as `results`; those before it have been given.
+    """
+    gathered = bytearray()
+    try:
+        for result in results:
+            for low in range(0, size_of(result), _COPY_BYTES):
+                part = part_of(result, low, min(low + _COPY_BYTES, size_of(result)))
+                gathered += content_of(part, store, folder)
+                if len(gathered) >= _GATHER_BYTES:
+                    yield bytes(gathered)
+                    gathered.clear()
+    except OpsqError:
+        yield bytes(gathered)
+        raise
+    yield bytes(gathered)
 
 
 def join_results(results: Iterable[Result], store: Store, folder: str, out: BinaryIO) -> int:

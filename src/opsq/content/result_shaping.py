@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from opsq.content.content_store import Store
 from opsq.content.csv_records import CsvDialect, CsvScanner
 from opsq.content.record_boundaries import LINE_END
-from opsq.content.result_joiner import Result
+from opsq.content.result_joiner import Result, part_of, size_of
 
 _READ_BYTES = 1 << 16
 
@@ -45,7 +45,7 @@ class ResultShaping:
                 result = self._without_header(result, store, folder, self._dialect)  # noqa: PLW2901
             yield result
             if self._ends_lines:
-                size = _size(result)
+                size = size_of(result)
                 if size and _piece(result, size - 1, 1, store, folder) != LINE_END:
                     yield LINE_END
 
@@ -57,13 +57,13 @@ class ResultShaping:
         start = _piece(result, 0, length + len(b"\r\n"), store, folder)
         for end in (LINE_END, b"\r\n"):
             if start.startswith(self._header + end):
-                return _rest(result, length + len(end))
+                return part_of(result, length + len(end), size_of(result))
         return b"" if start == self._header else result
 
 
 def _first_record(result: Result, store: Store, folder: str, dialect: CsvDialect) -> bytes:
     """The first record of a result, without its line end; all of the result if it has no line end."""
-    scanner, buffer, size = CsvScanner(dialect), bytearray(), _size(result)
+    scanner, buffer, size = CsvScanner(dialect), bytearray(), size_of(result)
     while len(buffer) < size:
         low = len(buffer)
         buffer += _piece(result, low, _READ_BYTES, store, folder)
@@ -74,21 +74,10 @@ def _first_record(result: Result, store: Store, folder: str, dialect: CsvDialect
     return bytes(buffer).rstrip(b"\r\n")
 
 
-def _size(result: Result) -> int:
-    return result[2] if isinstance(result, tuple | list) else len(result)
-
-
 def _piece(result: Result, low: int, size: int, store: Store, folder: str) -> bytes:
     """At most `size` bytes of a result from `low` on."""
-    size = min(size, _size(result) - low)
+    size = min(size, size_of(result) - low)
     if isinstance(result, tuple | list):
         name, offset, _ = result
         return bytes(store.read_range(f"{folder}/{name}", offset + low, size)) if size else b""
     return bytes(result[low : low + size])
-
-
-def _rest(result: Result, low: int) -> Result:
-    if isinstance(result, tuple | list):
-        name, offset, length = result
-        return name, offset + low, length - low
-    return result[low:]

@@ -17,7 +17,7 @@ from opsq.content.chunk_reader import input_of
 from opsq.content.content_store import Store
 from opsq.content.manifest import decode
 from opsq.content.output_file import STDOUT, open_output
-from opsq.content.result_joiner import Result, join_results
+from opsq.content.result_joiner import Result, content_of, join_results
 from opsq.content.result_shaping import ResultShaping
 from opsq.content.store_kinds import open_store
 from opsq.documents.shape import text_or_base64
@@ -63,7 +63,7 @@ class JsonSink:
     def write(self, results: Iterable[Result], store: Store, folder: str) -> None:
         """See `Sink`."""
         for result in results:
-            content = _content(result, store, folder)
+            content = content_of(result, store, folder)
             self.written_bytes += len(content)
             sys.stdout.buffer.write(self._comma + msgspec.json.encode(ResultShape(**text_or_base64(content))))
             self._comma = b","
@@ -206,10 +206,3 @@ def write_output(stream: ResultStream, path: str | None, shaping: ResultShaping 
     """Write all results to what `open_output` opens, None being stdout; returns how many bytes."""
     with open_output(STDOUT if path is None else path) as out:
         return stream.write(out, shaping or ResultShaping())
-
-
-def _content(result: Result, store: Store, folder: str) -> bytes:
-    if isinstance(result, tuple):
-        name, offset, length = result
-        return store.read_range(f"{folder}/{name}", offset, length)
-    return bytes(result)

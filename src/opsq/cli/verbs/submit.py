@@ -16,8 +16,8 @@ from opsq.cli.options.option import argument, option, options
 from opsq.cli.options.result_options import Shaping
 from opsq.cli.options.submission_options import Rules
 from opsq.cli.options.submission_template import Template, read_template
-from opsq.cli.repeated_submit import check_same
 from opsq.cli.upload import RoomDeadline, Upload, expand, plan_of, read_whole
+from opsq.client.core.repeated_submission import check_same
 from opsq.content.input_chunks import Plan
 from opsq.content.input_file import STDIN, is_compressed
 from opsq.content.input_remarks import input_remarks
@@ -103,7 +103,9 @@ def submit(
     upload = Upload(caller, new, RoomDeadline.of(wait_for_room), template)
     content, created = upload.hand_over(paths, splitting, is_in_place=in_place)
     if new.idempotency_key is not None and not created.is_new:
-        check_same(caller, SubmissionId(created.submission_id), new, content)
+        with caller.connect() as daemon:
+            check_same(daemon, created.submission_id, new, content)
+        caller.remark(f"Submission {created.submission_id} has this key already; nothing was submitted.")
     document = SubmitDocument(str(created.submission_id), created.is_new, content.chunks_count, content.total_bytes)
     if writes_stdout:
         print(document.submission_id, file=sys.stderr)
