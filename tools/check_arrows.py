@@ -48,17 +48,11 @@ ARROWS: dict[str, frozenset[str]] = {
     "documents": frozenset({"content", "metrics", "strategy", "wire.messages"}),
     "gateway": frozenset(
         {
-            "client",
-            "content.manifest",
-            "daemon.process_setup",
-            "daemon.sockets",
-            "documents",
-            "metrics",
-            "strategy.tree",
-            "traces",
-            "wire",
+            *("cli.options.chunk_options", "cli.options.option", "cli.options.result_options"),
+            *("cli.options.submission_options", "client", "content", "daemon.process_setup"),
+            *("daemon.sockets", "documents", "metrics", "strategy.tree", "traces", "wire"),
         }
-    ),  # it listens as the daemon does, and submits what has no content
+    ),  # it listens as the daemon does, and takes options of verbs as parameters
     "metrics": frozenset({"wire.messages"}),  # what the gateway serves and `opsq metrics` prints
     "client": frozenset({"clock", "content", "paths", "serialisation", "settings", "strategy", "traces", "wire"}),
     "traces": frozenset({"content.manifest", "ids"}),

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import msgspec
 import pytest
 
@@ -117,6 +118,33 @@ def test_full_disk_refuses_submits_keeps_the_rest_and_recovers_without_a_restart
         for number, submission_id in enumerate([first.created[0].submission_id, *stored], 100):
             assert isinstance(client.ask(Show(number, submission_id)), Shown)
     assert is_sound(settings)
+
+
+def test_body_that_a_disk_cannot_hold_is_refused_over_http_and_nothing_is_left(small_disk: Path | None) -> None:
+    if small_disk is None:
+        return
+    with running(small_disk) as settings:
+        command = [
+            sys.executable,
+            "-m",
+            "opsq",
+            "--state-dir",
+            settings.state_dir,
+            "gateway",
+            "--listen",
+            "127.0.0.1:0",
+        ]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as gateway:
+            try:
+                assert gateway.stdout is not None
+                url = f"{gateway.stdout.readline().decode().strip()}/api/v1/submissions"
+                for body in (b"line\n" * 4_000_000, iter([b"line\n" * 400_000] * 10)):  # its length is known, or not
+                    reply = httpx.post(url, content=body, timeout=DEADLINE_S, trust_env=False)
+                    assert (reply.status_code, reply.headers["content-type"]) == (507, "application/problem+json")
+                assert os.listdir(f"{settings.state_dir}/content") == ["store-id"]
+                assert httpx.post(url, content=b"line\n" * 9999, timeout=DEADLINE_S, trust_env=False).status_code == 201
+            finally:
+                gateway.kill()
 
 
 def test_batch_larger_than_the_page_cache_is_refused_as_a_whole_when_it_spills(small_disk: Path | None) -> None:

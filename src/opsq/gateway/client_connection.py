@@ -73,7 +73,8 @@ class ClientConnection(HttpToolsProtocol):
         self._unsent_bytes = unsent_bytes
         if self._stalled_s > STALL_S:
             self.transport.abort()
-        if not self._is_receiving or self.flow.read_paused:
+        is_asked_to_wait = self._is_body and self.cycle.waiting_for_100_continue
+        if not self._is_receiving or self.flow.read_paused or is_asked_to_wait:
             return
         self._patience_s = min(self._patience_s + self._body_bytes / BODY_RATE, PATIENCE_S) - passed_s
         self._body_bytes = 0

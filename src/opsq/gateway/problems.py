@@ -35,6 +35,9 @@ STATUSES: dict[type[OpsqError], int] = {
 }
 """The status of each class of errors, and of what derives from it and is not named itself."""
 
+_NO_DISK = frozenset({"disk", "disk_for_content"})
+"""Why there is no room, if it is not the backlog."""
+
 MEDIA_TYPE = "application/problem+json"
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="opsq"'}
 _LATER = {"Retry-After": "5"}
@@ -43,6 +46,8 @@ _LATER = {"Retry-After": "5"}
 
 def status_of(error: OpsqError) -> int:
     """The status that says what happened."""
+    if error.cause in _NO_DISK:
+        return 507
     return next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
 
 
@@ -64,7 +69,9 @@ def problem(status: int, code: str, detail: str, hint: str = "", headers: dict[s
 async def opsq_problem(_: Request, error: Exception) -> Response:
     """The answer to a request that opsq refused."""
     error = cast(OpsqError, error)
-    return problem(status_of(error), error.code, error.message, error.hint)
+    status = status_of(error)
+    is_full = status == 429 and error.cause != "over_backlog"  # what never fits needs no second try
+    return problem(status, error.code, error.message, error.hint, _LATER if is_full else None)
 
 
 async def http_problem(_: Request, error: Exception) -> Response:

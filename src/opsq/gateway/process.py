@@ -6,6 +6,7 @@ It must not know what is served.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -98,6 +99,11 @@ def exposure_of(listening: ListeningSocket) -> Exposure:
     return Exposure.LOOPBACK if is_loopback(str(listening.socket.getsockname()[0])) else Exposure.NETWORK
 
 
+def _is_unexpected(record: logging.LogRecord) -> bool:
+    """Not that an answer was left off in the middle: whoever did that has said why."""
+    return "without completing response" not in str(record.msg)
+
+
 def serve(
     listening: ListeningSocket,
     address: Address,
@@ -143,6 +149,7 @@ def serve(
         server_header=False,
         timeout_graceful_shutdown=DRAIN_S,
     )
+    logging.getLogger("uvicorn.error").addFilter(_is_unexpected)
     try:
         _Server(config, on_ready, context.stopping.set).run(sockets=[listening.socket])
     finally:

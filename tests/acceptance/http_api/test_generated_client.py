@@ -11,6 +11,7 @@ from needs import lack
 GENERATOR = "openapi-python-client==0.29.1"
 SCRIPT = Path(__file__).parent / "generated_client.py"
 DEADLINE_S = 600
+NDJSON = "application/x-ndjson"
 
 
 def run(*command, **options):
@@ -32,7 +33,8 @@ def python(tmp_path):
 
 def test_generated_client_lists_works_waits_and_shows(queue, api, python, tmp_path):
     config = tmp_path / "config.yaml"
-    config.write_text("post_hooks: []\n")
+    streams = "".join(f"  {each}: application/octet-stream\n" for each in ("text/plain", "text/csv", NDJSON))
+    config.write_text(f"post_hooks: []\ncontent_type_overrides:\n{streams}")
     made = run(
         python.parent / "openapi-python-client",
         *("generate", "--url", f"{api.base_url}openapi.json", "--config", config),

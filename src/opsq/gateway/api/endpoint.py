@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -35,7 +35,7 @@ class Endpoint:
 
     What it takes are the parameters of the handler beside the call, each a struct that says its bounds: `path`,
     `query`, `headers` (lists of the query are given by repeating a name) and `body`, which is JSON. What it answers
-    with is what the handler returns: a document, or a `Response` that `produces` names the media type of.
+    with is what the handler returns: a document, or a `Response`, that has one or what `produces` names.
 
     Args:
         path: below `/api/v1`.
@@ -54,12 +54,14 @@ class Endpoint:
     consumes: tuple[str, ...] = ()
     produces: str = JSON
     statuses: tuple[int, ...] = field(default=())
-    """Other statuses without a body."""
+    """Others: of success with the same body, else with none or a problem document."""
 
     @cached_property
     def hints(self) -> dict[str, Any]:
         """The types of what it takes, by parameter, and of what it returns."""
         found = get_type_hints(self.handler, include_extras=True)
+        kinds = get_args(found["return"])
+        found["return"] = next((kind for kind in kinds if kind is not Response), found["return"])
         return {name: kind for name, kind in found.items() if name != "call"}
 
     @property

@@ -92,8 +92,19 @@ def _operation(endpoint: Endpoint, schema_of: dict[Any, Any]) -> dict[str, Any]:
         content = {JSON: {"schema": schema_of[hints["body"]]}}
         found["requestBody"] = {"required": not takes_nothing(hints["body"]), "content": content}
     elif endpoint.consumes:
-        found["requestBody"] = {"required": True, "content": {each: {} for each in endpoint.consumes}}
+        found["requestBody"] = {
+            "required": True,
+            "content": {each: {"schema": _read_as(each)} for each in endpoint.consumes},
+        }
     return found
+
+
+def _read_as(media_type: str) -> dict[str, Any]:
+    """What a body is that no JSON is expected of."""
+    if media_type != "multipart/form-data":
+        return _BINARY
+    properties = {"file": {"type": "array", "items": _BINARY}, "attachment": _BINARY}
+    return {"type": "object", "properties": properties, "required": ["file"]}
 
 
 def _roles(endpoint: Endpoint) -> list[str]:
@@ -123,7 +134,8 @@ def _responses(endpoint: Endpoint, schema_of: dict[Any, Any]) -> dict[str, Any]:
     content = {endpoint.produces: {"schema": schema_of[answer]} if answer in schema_of else other}
     good = {"description": HTTPStatus(endpoint.status).phrase, "content": content}
     found: dict[str, Any] = {str(endpoint.status): good}
-    found |= {str(status): {"description": HTTPStatus(status).phrase} for status in endpoint.statuses}
+    for status in endpoint.statuses:
+        found[str(status)] = {"description": HTTPStatus(status).phrase} | ({"content": content} if status < 300 else {})
     codes: dict[int, set[str]] = {status: {"http"} for status in (408, 431)}
     errors: tuple[type[OpsqError], ...] = (*_ALWAYS, *endpoint.fails)
     for error in errors:

@@ -1,0 +1,37 @@
+"""What becomes of a wait when the gateway begins to end.
+
+It must not know what is waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from opsq.errors import Unreachable
+
+R = TypeVar("R")
+
+
+class Stopping(Unreachable):
+    """The gateway ends before what was waited for has come."""
+
+
+async def unless(stopping: asyncio.Event | None, waiting: Coroutine[Any, Any, R]) -> R:
+    """What is waited for, unless the gateway ends before; None: it comes soon.
+
+    Raises:
+        Stopping: it ends; the wait is given up.
+    """
+    if stopping is None:
+        return await waiting
+    tasks = asyncio.ensure_future(waiting), asyncio.ensure_future(stopping.wait())
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if not tasks[0].done():
+            raise Stopping("The gateway is stopping.", hint="Try again.")
+        return tasks[0].result()
+    finally:
+        for task in tasks:
+            task.cancel()
