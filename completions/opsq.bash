@@ -49,7 +49,7 @@ _opsq() {
         esac
     done
     case $verb in
-        dead | history | queue | token | spark)
+        dead | history | schedule | queue | token | spark)
             if ((i + 1 < COMP_CWORD)); then
                 verb="$verb ${COMP_WORDS[i + 1]}"
                 ((i++))
@@ -57,9 +57,10 @@ _opsq() {
             ;;
     esac
     case $verb in
-        '') argument=words words='start stop restart status top metrics gateway submit wait results show list cancel rm dead run consume reserve read complete fail release extend spark history explain pause resume limit limits weight audit queue token config doctor check backup vacuum demo completion' ;;
+        '') argument=words words='start stop restart status top metrics gateway submit wait results show list cancel rm dead run consume reserve read complete fail release extend spark history explain pause resume limit limits weight audit schedule queue token config doctor check backup vacuum demo completion' ;;
         dead) argument=words words='list show requeue drop' options='--metadata -m --older-than --newer-than --reason --exit-status --signal --limit -n' valued='--metadata -m --older-than --newer-than --reason --exit-status --signal --limit -n' ;;
         history) argument=words words='list export prune' options='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --oldest-first --after' valued='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --after' ;;
+        schedule) argument=words words='list add edit show pause resume trigger backfill rm' ;;
         queue) argument=words words='list create show rm' ;;
         token) argument=words words='list create revoke' ;;
         spark) argument=words words='doctor submit consume results run report' options='--master --conf --spark-logs' valued='--master --conf' ;;
@@ -105,6 +106,15 @@ _opsq() {
         limits) ;;
         weight) argument='pair none' ;;
         audit) options='--limit -n' valued='--limit -n' ;;
+        'schedule list') ;;
+        'schedule add') argument='none none file' options='--tz --jitter --overlap --catch-up --from --until --on-failure --metadata -m --title --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --idempotency-key --keep --reservation' valued='--tz --jitter --overlap --catch-up --from --until --on-failure --metadata -m --title --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --idempotency-key --keep --reservation' ;;
+        'schedule edit') argument=none options='--when --content --tz --jitter --overlap --catch-up --from --until --on-failure --metadata -m --title --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --idempotency-key --keep --reservation' valued='--when --content --tz --jitter --overlap --catch-up --from --until --on-failure --metadata -m --title --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --idempotency-key --keep --reservation' ;;
+        'schedule show') argument=none options=--next valued=--next ;;
+        'schedule pause') argument=none many=1 options=--note valued=--note ;;
+        'schedule resume') argument=none many=1 ;;
+        'schedule trigger') argument=none ;;
+        'schedule backfill') argument='none none none' ;;
+        'schedule rm') argument=none many=1 ;;
         'queue list') ;;
         'queue create') argument=none options='--strategy -s --lease --max-attempts --backoff --expires --limit' valued='--strategy -s --lease --max-attempts --backoff --expires --limit' ;;
         'queue show') argument=none ;;
@@ -201,6 +211,19 @@ _opsq() {
             'history export --event') kind=words words='completed failed lost dead requeued dropped cancelled expired' ;;
             'history export -m' | 'history export --metadata') kind=pair ;;
             'history export --format') kind=words words='jsonl csv parquet' ;;
+            'schedule add --overlap') kind=words words='skip queue allow cancel' ;;
+            'schedule add --on-failure') kind=words words='pause continue' ;;
+            'schedule add -m' | 'schedule add --metadata') kind=pair ;;
+            'schedule add --on-dead') kind=words words='fail keep' ;;
+            'schedule add --unique' | 'schedule add --idempotency-key') kind=keys ;;
+            'schedule add --unique-until') kind=words words='start done' ;;
+            'schedule edit --content') kind=file ;;
+            'schedule edit --overlap') kind=words words='skip queue allow cancel' ;;
+            'schedule edit --on-failure') kind=words words='pause continue' ;;
+            'schedule edit -m' | 'schedule edit --metadata') kind=pair ;;
+            'schedule edit --on-dead') kind=words words='fail keep' ;;
+            'schedule edit --unique' | 'schedule edit --idempotency-key') kind=keys ;;
+            'schedule edit --unique-until') kind=words words='start done' ;;
             'queue create -s' | 'queue create --strategy') kind=strategies ;;
             *' --state-dir') kind=dir ;;
             *' --socket' | *' --token-file' | *' --tls-ca-file' | *' --tls-client-cert-file' | *' --tls-client-key-file') kind=file ;;

@@ -13,7 +13,7 @@ function __opsq_verb --description 'Print the verb of the command line so far'
                 set -q verb[1]; and break
             case '*'
                 set -a verb $words[1]
-                contains -- $verb[1] dead history queue token spark; and not set -q verb[2]; or break
+                contains -- $verb[1] dead history schedule queue token spark; and not set -q verb[2]; or break
         end
         set -e words[1]
     end
@@ -90,6 +90,7 @@ complete -c opsq -n '__opsq_at ""' -a limit -d 'Limit concurrent chunks per valu
 complete -c opsq -n '__opsq_at ""' -a limits -d 'List pauses, limits and weights: rule, target, value, current use, by whom, since when.'
 complete -c opsq -n '__opsq_at ""' -a weight -d 'Set the weight in Fair of a value of a key: 3 is served three times as often as 1, from its next turn on.'
 complete -c opsq -n '__opsq_at ""' -a audit -d 'List administrative acts, newest first: time, who, origin, connection, request, fields.'
+complete -c opsq -n '__opsq_at ""' -a schedule -d 'List, add, edit, show, pause, resume, trigger, backfill or remove schedules.'
 complete -c opsq -n '__opsq_at ""' -a queue -d 'List, create, show or remove the queues of records that a gateway serves.'
 complete -c opsq -n '__opsq_at ""' -a token -d 'List, create or revoke the tokens of TCP clients.'
 complete -c opsq -n '__opsq_at ""' -a config -d 'Print every setting: its name, its value, and where the value came from.'
@@ -106,6 +107,15 @@ complete -c opsq -n '__opsq_at dead' -a drop -d 'Give up on dead chunks: they co
 complete -c opsq -n '__opsq_at history' -a list -d 'List events, newest first: time, event, chunks, attempt, consumer, waited, ran (seconds), exit status or signal, reason.'
 complete -c opsq -n '__opsq_at history' -a export -d 'Write events, oldest first, to a file, to stdout, or to files in a folder, named by the rows they hold.'
 complete -c opsq -n '__opsq_at history' -a prune -d 'Delete old history now, in small steps between other work; the daemon itself deletes by age (history_days) and count (history_rows).'
+complete -c opsq -n '__opsq_at schedule' -a list -d 'List schedules: name, time, next instant, result of the last, and how many were made, skipped and missed.'
+complete -c opsq -n '__opsq_at schedule' -a add -d 'Add a schedule: the daemon makes a submission of one chunk each time, once, also over restarts and crashes.'
+complete -c opsq -n '__opsq_at schedule' -a edit -d 'Change a schedule; what it has made stays, and what is not given stays as it is.'
+complete -c opsq -n '__opsq_at schedule' -a show -d 'Show a schedule: when it comes next, what it has made, and what it makes.'
+complete -c opsq -n '__opsq_at schedule' -a pause -d 'Pass over the instants of schedules until they are resumed; what runs goes on.'
+complete -c opsq -n '__opsq_at schedule' -a resume -d 'Go on with paused schedules from now; `opsq schedule backfill` makes what passed meanwhile.'
+complete -c opsq -n '__opsq_at schedule' -a trigger -d 'Make a submission of a schedule now, also while it is paused or another runs; prints its id.'
+complete -c opsq -n '__opsq_at schedule' -a backfill -d 'Make the submissions of the planned instants between two that have none; prints their ids.'
+complete -c opsq -n '__opsq_at schedule' -a rm -d 'Remove schedules; the submissions they have made stay.'
 complete -c opsq -n '__opsq_at queue' -a list -d 'List the queues that were created, and what holds for each; `opsq status --by queue` counts their records.'
 complete -c opsq -n '__opsq_at queue' -a create -d 'Create a queue of records, or replace what holds for one; running gateways notice.'
 complete -c opsq -n '__opsq_at queue' -a show -d 'Show what holds for a queue, whether it was created or not.'
@@ -632,6 +642,75 @@ complete -c opsq -n '__opsq_at weight' -k -a '(__opsq_pairs)'
 
 # opsq audit
 complete -c opsq -n '__opsq_at audit' -s n -l limit -x -d 'List at most N acts; by default 100 on a terminal, and all elsewhere.'
+
+# opsq schedule list
+
+# opsq schedule add
+complete -c opsq -n '__opsq_at "schedule add"' -F
+complete -c opsq -n '__opsq_at "schedule add"' -l tz -x -d 'The time zone of WHEN, such as Europe/Amsterdam; UTC by default.'
+complete -c opsq -n '__opsq_at "schedule add"' -l jitter -x -d 'Make each later by up to this long.'
+complete -c opsq -n '__opsq_at "schedule add"' -l overlap -x -a 'skip queue allow cancel' -d 'While the last one has not ended: leave the next out (default), let it wait, run both, or cancel the last.'
+complete -c opsq -n '__opsq_at "schedule add"' -l catch-up -x -d 'What to make up for if no daemon ran: none, last (default) or all; =D: nothing from longer ago.'
+complete -c opsq -n '__opsq_at "schedule add"' -l from -x -d 'None is planned before this.'
+complete -c opsq -n '__opsq_at "schedule add"' -l until -x -d 'None is planned from this on.'
+complete -c opsq -n '__opsq_at "schedule add"' -l on-failure -x -a 'pause continue' -d 'When one fails, pause the schedule, or continue (default).'
+complete -c opsq -n '__opsq_at "schedule add"' -s m -l metadata -x -a '(__opsq_pairs)' -d 'Strategic metadata; repeatable.'
+complete -c opsq -n '__opsq_at "schedule add"' -l title -x -d 'A line for people, which lists and progress show.'
+complete -c opsq -n '__opsq_at "schedule add"' -l priority -x -d 'Higher comes first under CustomPriority; 0 by default.'
+complete -c opsq -n '__opsq_at "schedule add"' -l max-attempts -x -d 'Failures until a chunk is dead.'
+complete -c opsq -n '__opsq_at "schedule add"' -l max-lost -x -d 'Lost consumers until a chunk is dead.'
+complete -c opsq -n '__opsq_at "schedule add"' -l on-dead -x -a 'fail keep' -d 'A dead chunk fails the submission (default), or the rest continues.'
+complete -c opsq -n '__opsq_at "schedule add"' -l backoff -x -d 'Delays between attempts, such as 1s,2,5m.'
+complete -c opsq -n '__opsq_at "schedule add"' -l weight -x -d 'Set the weight in Fair of the value that this submission has of a key.'
+complete -c opsq -n '__opsq_at "schedule add"' -l delay -x -d 'Delay the first chunk by this long.'
+complete -c opsq -n '__opsq_at "schedule add"' -l at -x -d 'Start at 2025-01-31T08:00, local time, or …Z, or @SECONDS.'
+complete -c opsq -n '__opsq_at "schedule add"' -l expires -x -d 'Expire if unfinished by then.'
+complete -c opsq -n '__opsq_at "schedule add"' -l unique -x -a '(__opsq_ask keys)' -d 'If an unfinished submission has this key, print its id instead.'
+complete -c opsq -n '__opsq_at "schedule add"' -l unique-until -x -a 'start done' -d 'How long the key is held: until the first chunk is handed out, or until the submission ends (default).'
+complete -c opsq -n '__opsq_at "schedule add"' -l idempotency-key -x -a '(__opsq_ask keys)' -d 'If a submission has this key, finished or not, print its id instead.'
+complete -c opsq -n '__opsq_at "schedule add"' -l keep -x -d 'With --idempotency-key: only a submission that has not ended longer ago than this; else any that is known.'
+complete -c opsq -n '__opsq_at "schedule add"' -l reservation -x -d 'How long a consumer may keep a chunk without a heartbeat, at least 0.1s.'
+
+# opsq schedule edit
+complete -c opsq -n '__opsq_at "schedule edit"' -l when -x -d 'Another time, as `opsq schedule add` takes it.'
+complete -c opsq -n '__opsq_at "schedule edit"' -l content -r -F -d 'Another chunk.'
+complete -c opsq -n '__opsq_at "schedule edit"' -l tz -x -d 'The time zone of WHEN, such as Europe/Amsterdam; UTC by default.'
+complete -c opsq -n '__opsq_at "schedule edit"' -l jitter -x -d 'Make each later by up to this long.'
+complete -c opsq -n '__opsq_at "schedule edit"' -l overlap -x -a 'skip queue allow cancel' -d 'While the last one has not ended: leave the next out (default), let it wait, run both, or cancel the last.'
+complete -c opsq -n '__opsq_at "schedule edit"' -l catch-up -x -d 'What to make up for if no daemon ran: none, last (default) or all; =D: nothing from longer ago.'
+complete -c opsq -n '__opsq_at "schedule edit"' -l from -x -d 'None is planned before this.'
+complete -c opsq -n '__opsq_at "schedule edit"' -l until -x -d 'None is planned from this on.'
+complete -c opsq -n '__opsq_at "schedule edit"' -l on-failure -x -a 'pause continue' -d 'When one fails, pause the schedule, or continue (default).'
+complete -c opsq -n '__opsq_at "schedule edit"' -s m -l metadata -x -a '(__opsq_pairs)' -d 'Strategic metadata; repeatable.'
+complete -c opsq -n '__opsq_at "schedule edit"' -l title -x -d 'A line for people, which lists and progress show.'
+complete -c opsq -n '__opsq_at "schedule edit"' -l priority -x -d 'Higher comes first under CustomPriority; 0 by default.'
+complete -c opsq -n '__opsq_at "schedule edit"' -l max-attempts -x -d 'Failures until a chunk is dead.'
+complete -c opsq -n '__opsq_at "schedule edit"' -l max-lost -x -d 'Lost consumers until a chunk is dead.'
+complete -c opsq -n '__opsq_at "schedule edit"' -l on-dead -x -a 'fail keep' -d 'A dead chunk fails the submission (default), or the rest continues.'
+complete -c opsq -n '__opsq_at "schedule edit"' -l backoff -x -d 'Delays between attempts, such as 1s,2,5m.'
+complete -c opsq -n '__opsq_at "schedule edit"' -l weight -x -d 'Set the weight in Fair of the value that this submission has of a key.'
+complete -c opsq -n '__opsq_at "schedule edit"' -l delay -x -d 'Delay the first chunk by this long.'
+complete -c opsq -n '__opsq_at "schedule edit"' -l at -x -d 'Start at 2025-01-31T08:00, local time, or …Z, or @SECONDS.'
+complete -c opsq -n '__opsq_at "schedule edit"' -l expires -x -d 'Expire if unfinished by then.'
+complete -c opsq -n '__opsq_at "schedule edit"' -l unique -x -a '(__opsq_ask keys)' -d 'If an unfinished submission has this key, print its id instead.'
+complete -c opsq -n '__opsq_at "schedule edit"' -l unique-until -x -a 'start done' -d 'How long the key is held: until the first chunk is handed out, or until the submission ends (default).'
+complete -c opsq -n '__opsq_at "schedule edit"' -l idempotency-key -x -a '(__opsq_ask keys)' -d 'If a submission has this key, finished or not, print its id instead.'
+complete -c opsq -n '__opsq_at "schedule edit"' -l keep -x -d 'With --idempotency-key: only a submission that has not ended longer ago than this; else any that is known.'
+complete -c opsq -n '__opsq_at "schedule edit"' -l reservation -x -d 'How long a consumer may keep a chunk without a heartbeat, at least 0.1s.'
+
+# opsq schedule show
+complete -c opsq -n '__opsq_at "schedule show"' -l next -x -d 'How many of the next instants to show.'
+
+# opsq schedule pause
+complete -c opsq -n '__opsq_at "schedule pause"' -l note -x -d 'Why, for those who look.'
+
+# opsq schedule resume
+
+# opsq schedule trigger
+
+# opsq schedule backfill
+
+# opsq schedule rm
 
 # opsq queue list
 

@@ -85,6 +85,7 @@ _opsq() {
         'limits:List pauses, limits and weights: rule, target, value, current use, by whom, since when.'
         'weight:Set the weight in Fair of a value of a key: 3 is served three times as often as 1, from its next turn on.'
         'audit:List administrative acts, newest first: time, who, origin, connection, request, fields.'
+        'schedule:List, add, edit, show, pause, resume, trigger, backfill or remove schedules.'
         'queue:List, create, show or remove the queues of records that a gateway serves.'
         'token:List, create or revoke the tokens of TCP clients.'
         'config:Print every setting: its name, its value, and where the value came from.'
@@ -778,6 +779,118 @@ _opsq() {
           _arguments -s -S $flags \
             '(-n --limit)-n+[List at most N acts; by default 100 on a terminal, and all elsewhere.]:N: ' \
             '(-n --limit)--limit=[List at most N acts; by default 100 on a terminal, and all elsewhere.]:N: ' && ret=0
+          ;;
+        schedule)
+          if (( CURRENT == 2 )); then
+            verbs=(
+              'list:List schedules: name, time, next instant, result of the last, and how many were made, skipped and missed.'
+              'add:Add a schedule: the daemon makes a submission of one chunk each time, once, also over restarts and crashes.'
+              'edit:Change a schedule; what it has made stays, and what is not given stays as it is.'
+              'show:Show a schedule: when it comes next, what it has made, and what it makes.'
+              'pause:Pass over the instants of schedules until they are resumed; what runs goes on.'
+              'resume:Go on with paused schedules from now; `opsq schedule backfill` makes what passed meanwhile.'
+              'trigger:Make a submission of a schedule now, also while it is paused or another runs; prints its id.'
+              'backfill:Make the submissions of the planned instants between two that have none; prints their ids.'
+              'rm:Remove schedules; the submissions they have made stay.'
+            )
+            _describe -t verbs verb verbs && ret=0
+            return ret
+          fi
+          shift words
+          (( CURRENT-- ))
+          case $words[1] in
+            list)
+              _arguments -s -S $flags && ret=0
+              ;;
+            add)
+              _arguments -s -S $flags \
+                '--tz=[The time zone of WHEN, such as Europe/Amsterdam; UTC by default.]:ZONE: ' \
+                '--jitter=[Make each later by up to this long.]:D: ' \
+                '--overlap=[While the last one has not ended\: leave the next out (default), let it wait, run both, or cancel the last.]:skip|queue|allow|cancel:(skip queue allow cancel)' \
+                '--catch-up=[What to make up for if no daemon ran\: none, last (default) or all; =D\: nothing from longer ago.]:HOW[=D]: ' \
+                '--from=[None is planned before this.]:INSTANT: ' \
+                '--until=[None is planned from this on.]:INSTANT: ' \
+                '--on-failure=[When one fails, pause the schedule, or continue (default).]:pause|continue:(pause continue)' \
+                '*-m+[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
+                '*--metadata=[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
+                '--title=[A line for people, which lists and progress show.]:TEXT: ' \
+                '--priority=[Higher comes first under CustomPriority; 0 by default.]:N: ' \
+                '--max-attempts=[Failures until a chunk is dead.]:N: ' \
+                '--max-lost=[Lost consumers until a chunk is dead.]:N: ' \
+                '--on-dead=[A dead chunk fails the submission (default), or the rest continues.]:fail|keep:(fail keep)' \
+                '--backoff=[Delays between attempts, such as 1s,2,5m.]:BASE,FACTOR,MAX: ' \
+                '*--weight=[Set the weight in Fair of the value that this submission has of a key.]:KEY=N: ' \
+                '--delay=[Delay the first chunk by this long.]:D: ' \
+                '--at=[Start at 2025-01-31T08\:00, local time, or …Z, or @SECONDS.]:INSTANT: ' \
+                '--expires=[Expire if unfinished by then.]:D|INSTANT: ' \
+                '--unique=[If an unfinished submission has this key, print its id instead.]:KEY:_opsq_keys' \
+                '--unique-until=[How long the key is held\: until the first chunk is handed out, or until the submission ends (default).]:start|done:(start done)' \
+                '--idempotency-key=[If a submission has this key, finished or not, print its id instead.]:KEY:_opsq_keys' \
+                '--keep=[With --idempotency-key\: only a submission that has not ended longer ago than this; else any that is known.]:D: ' \
+                '--reservation=[How long a consumer may keep a chunk without a heartbeat, at least 0.1s.]:D: ' \
+                '1:NAME: ' \
+                '2:WHEN: ' \
+                '3:FILE:_files' && ret=0
+              ;;
+            edit)
+              _arguments -s -S $flags \
+                '--when=[Another time, as `opsq schedule add` takes it.]:WHEN: ' \
+                '--content=[Another chunk.]:FILE|-:_files' \
+                '--tz=[The time zone of WHEN, such as Europe/Amsterdam; UTC by default.]:ZONE: ' \
+                '--jitter=[Make each later by up to this long.]:D: ' \
+                '--overlap=[While the last one has not ended\: leave the next out (default), let it wait, run both, or cancel the last.]:skip|queue|allow|cancel:(skip queue allow cancel)' \
+                '--catch-up=[What to make up for if no daemon ran\: none, last (default) or all; =D\: nothing from longer ago.]:HOW[=D]: ' \
+                '--from=[None is planned before this.]:INSTANT: ' \
+                '--until=[None is planned from this on.]:INSTANT: ' \
+                '--on-failure=[When one fails, pause the schedule, or continue (default).]:pause|continue:(pause continue)' \
+                '*-m+[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
+                '*--metadata=[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
+                '--title=[A line for people, which lists and progress show.]:TEXT: ' \
+                '--priority=[Higher comes first under CustomPriority; 0 by default.]:N: ' \
+                '--max-attempts=[Failures until a chunk is dead.]:N: ' \
+                '--max-lost=[Lost consumers until a chunk is dead.]:N: ' \
+                '--on-dead=[A dead chunk fails the submission (default), or the rest continues.]:fail|keep:(fail keep)' \
+                '--backoff=[Delays between attempts, such as 1s,2,5m.]:BASE,FACTOR,MAX: ' \
+                '*--weight=[Set the weight in Fair of the value that this submission has of a key.]:KEY=N: ' \
+                '--delay=[Delay the first chunk by this long.]:D: ' \
+                '--at=[Start at 2025-01-31T08\:00, local time, or …Z, or @SECONDS.]:INSTANT: ' \
+                '--expires=[Expire if unfinished by then.]:D|INSTANT: ' \
+                '--unique=[If an unfinished submission has this key, print its id instead.]:KEY:_opsq_keys' \
+                '--unique-until=[How long the key is held\: until the first chunk is handed out, or until the submission ends (default).]:start|done:(start done)' \
+                '--idempotency-key=[If a submission has this key, finished or not, print its id instead.]:KEY:_opsq_keys' \
+                '--keep=[With --idempotency-key\: only a submission that has not ended longer ago than this; else any that is known.]:D: ' \
+                '--reservation=[How long a consumer may keep a chunk without a heartbeat, at least 0.1s.]:D: ' \
+                '1:NAME: ' && ret=0
+              ;;
+            show)
+              _arguments -s -S $flags \
+                '--next=[How many of the next instants to show.]:N: ' \
+                '1:NAME: ' && ret=0
+              ;;
+            pause)
+              _arguments -s -S $flags \
+                '--note=[Why, for those who look.]:TEXT: ' \
+                '*:NAME: ' && ret=0
+              ;;
+            resume)
+              _arguments -s -S $flags \
+                '*:NAME: ' && ret=0
+              ;;
+            trigger)
+              _arguments -s -S $flags \
+                '1:NAME: ' && ret=0
+              ;;
+            backfill)
+              _arguments -s -S $flags \
+                '1:NAME: ' \
+                '2:FROM: ' \
+                '3:TO: ' && ret=0
+              ;;
+            rm)
+              _arguments -s -S $flags \
+                '*:NAME: ' && ret=0
+              ;;
+          esac
           ;;
         queue)
           if (( CURRENT == 2 )); then

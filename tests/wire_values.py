@@ -80,6 +80,8 @@ def plain(kind: inspect.Type, known: Mapping[str, Callable[[], Any]]) -> Any:
             return "/tmp" if pattern is not None and "/" in pattern else "key"
         case inspect.BytesType(min_length=least):
             return b"\x01" * (least or 1)
+        case inspect.LiteralType(values=words):
+            return words[0]
         case inspect.BoolType():
             return True
         case inspect.UnionType(types=types):
@@ -164,6 +166,9 @@ def _of(
         case inspect.BytesType(min_length=least, max_length=most):
             yield from ((name, b"\xff" * length, True) for length in {least or 0, most or 0})
             yield name, b"\xff" * ((most or 0) + 1), False
+        case inspect.LiteralType(values=words):
+            yield from ((name, word, True) for word in words)
+            yield from ((name, word, False) for word in ("", "other", f"{words[0]} "))
         case inspect.BoolType():
             yield from ((name, value, True) for value in (False, True))
         case inspect.UnionType(types=types):
@@ -231,6 +236,8 @@ def values(
             return texts.filter(lambda text: len(text) >= (least or 0))
         case inspect.BytesType(min_length=least, max_length=most):
             return st.binary(min_size=least or 0, max_size=min(most or 50, 50))
+        case inspect.LiteralType(values=words):
+            return st.sampled_from(words)
         case inspect.BoolType():
             return st.booleans()
         case inspect.NoneType():

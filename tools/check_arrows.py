@@ -70,7 +70,7 @@ ARROWS: dict[str, frozenset[str]] = {
             "wire",
         }
     ),  # it opens the database and commits; start and stop are clients of a running one
-    "queue": frozenset({"clock", "store", "strategy", "wire.messages"}),
+    "queue": frozenset({"clock", "content.manifest", "store", "strategy", "wire.messages"}),
     "store": frozenset({"clock"}),
     "wire": frozenset(),
     "content": frozenset(),
@@ -107,6 +107,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("batch_writer", "folding", "clock_steps", "full_disk", "rule_changes"),
         ("chunks",),
         ("submissions",),
+        ("schedules",),
         ("views", "commits"),
         ("engine",),
     ),

@@ -22,6 +22,7 @@ WITHDRAWN = b"withdrawn before"
 SUBMITTER = 1000
 HELD = "unique_key IS NOT NULL AND state IN ('scheduled', 'open')"
 STEPS_BACK = {
+    7: ["DROP TABLE schedule"],
     6: [f"ALTER TABLE submission DROP COLUMN {name}" for name in ("title", "submitted_by", "submitted_from")],
     5: ["ALTER TABLE submission DROP COLUMN submitter"],
     4: [
@@ -120,12 +121,30 @@ def name_submitter(rig: Rig) -> None:
     rig.submit(1, peer=peer, metadata={"tenant": "b"})
 
 
+def add_title(rig: Rig) -> None:
+    """What schema 7 has besides: a title, and who submitted it from where."""
+    peer = rig.connect("producer")
+    peer.user, peer.place = "ada", "build7"
+    rig.submit(1, peer=peer, metadata={"tenant": "b"}, title="Nightly import")
+
+
+STEPS = (
+    (2, add_rules),
+    (3, drop_chunk),
+    (4, add_keys),
+    (5, hold_until_start),
+    (6, name_submitter),
+    (7, add_title),
+)
+"""What each schema has besides what the one before had."""
+
+
 def main(schema: int) -> None:
     """Make the file and the text that tells its state."""
     folder = Path(tempfile.mkdtemp(prefix="opsq-"))
     rig = Rig(folder)
     leased = work(rig)
-    for since, add in ((2, add_rules), (3, drop_chunk), (4, add_keys), (5, hold_until_start), (6, name_submitter)):
+    for since, add in STEPS:
         if schema >= since:
             add(rig)
     rig.stop()

@@ -160,12 +160,31 @@ def test_stored_submitter_is_still_known(rig: Rig) -> None:
     assert submitters(rig) == {None, SUBMITTER}
 
 
-def test_old_database_has_no_titles_and_takes_new_ones(rig: Rig) -> None:
+def titles(rig: Rig) -> set[tuple[str | None, str | None, str | None]]:
     stored = rig.only(rig.connect(), m.List(1), m.Listed).submissions
-    assert {(one.title, one.submitted_by, one.submitted_from) for one in stored} == {(None, None, None)}
+    return {(one.title, one.submitted_by, one.submitted_from) for one in stored}
+
+
+@pytest.mark.parametrize("schema", SCHEMAS[:6], indirect=True)
+def test_old_database_has_no_titles_and_takes_new_ones(rig: Rig) -> None:
+    assert titles(rig) == {(None, None, None)}
     peer = rig.connect("producer")
     peer.user, peer.place = "ada", "build7"
     titled = m.NewSubmission(b"another request!", 1, title="Nightly import")
     [created] = rig.only(peer, m.Submit(2, [titled]), m.Submitted).created
     new = rig.show(created.submission_id)
     assert (new.title, new.submitted_by, new.submitted_from) == ("Nightly import", "ada", "build7")
+
+
+@pytest.mark.parametrize("schema", SCHEMAS[6:], indirect=True)
+def test_stored_title_is_still_known(rig: Rig) -> None:
+    assert titles(rig) == {(None, None, None), ("Nightly import", "ada", "build7")}
+
+
+def test_old_database_has_no_schedules_and_takes_new_ones(rig: Rig) -> None:
+    assert rig.only(rig.connect(), m.ShowSchedules(1), m.Schedules).schedules == []
+    new = m.Schedule("nightly", "every 1m", m.NewSubmission(bytes(16), 0))
+    rig.only(rig.connect(), m.PutSchedule(2, new), m.Changed)
+    rig.advance(61)
+    [stored] = rig.only(rig.connect(), m.ShowSchedules(3), m.Schedules).schedules
+    assert (stored.schedule, stored.fired_count) == (new, 1)

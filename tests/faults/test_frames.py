@@ -238,6 +238,7 @@ def test_field_beyond_its_bounds_is_refused_by_name_and_the_connection_lives(set
     kind = REQUESTS[name]
     numbers = itertools.count(100)
     known: dict[str, Any] = {
+        "when": lambda: "@daily",
         "id": lambda: next(numbers),
         "request_key": lambda: os.urandom(16),
         "metadata": lambda: {"key": 1},

@@ -81,6 +81,7 @@ VERBS: dict[str, Place] = {
     "limits": Place(_ADMINISTER, "List pauses, limits and weights."),
     "weight": Place(_ADMINISTER, "Set the weight in Fair of a value of a key."),
     "audit": Place(_ADMINISTER, "List administrative acts, newest first."),
+    "schedule": Place(_PRODUCE, "List, add, edit, show, pause, resume, trigger, backfill or remove schedules."),
     "queue": Place(_ADMINISTER, "List, create, show or remove the queues of records that a gateway serves."),
     "token": Place(_ADMINISTER, "List, create or revoke the tokens of TCP clients."),
     "config": Place(_ADMINISTER, "Print every setting."),
@@ -95,6 +96,7 @@ VERBS: dict[str, Place] = {
 GROUPS: dict[str, tuple[str, ...]] = {
     "dead": ("list", "show", "requeue", "drop"),
     "history": ("list", "export", "prune"),
+    "schedule": ("list", "add", "edit", "show", "pause", "resume", "trigger", "backfill", "rm"),
     "queue": ("list", "create", "show", "rm"),
     "token": ("list", "create", "revoke"),
     "spark": ("doctor", "submit", "consume", "results", "run", "report"),

@@ -33,15 +33,17 @@ from opsq.queue.commits import Commits
 from opsq.queue.faults import Fatal
 from opsq.queue.folding import Folding
 from opsq.queue.full_disk import FullDisk
+from opsq.queue.live_submission import LiveSubmission
 from opsq.queue.peer import Peer
 from opsq.queue.policy import Policy
 from opsq.queue.rule_changes import RuleChanges
+from opsq.queue.schedules.desk import ScheduleDesk
 from opsq.queue.state import EngineState
 from opsq.queue.submissions.admission import Admission
 from opsq.queue.submissions.finish import Finisher
 from opsq.queue.submissions.keys import Keys
 from opsq.queue.submissions.retention import Retention
-from opsq.queue.submissions.submit import Submitter
+from opsq.queue.submissions.submit import Submitter, check_new
 from opsq.queue.submissions.unique_until_start import UniqueUntilStart
 from opsq.queue.views.between_commits import BetweenCommits
 from opsq.queue.views.explain_strategy import StrategyExplainer
@@ -84,7 +86,7 @@ class Engine:
         self._folding = folding = Folding(state)
         self._reservations = reservations = Reservations(state)
         self._subscriptions = subscriptions = Subscriptions(state)
-        self._finisher = finisher = Finisher(state, reservations, subscriptions.note_ended)
+        self._finisher = finisher = Finisher(state, reservations, self._note_ended)
         completions = Completions(state, reservations, folding, finisher.end, subscriptions.note_completed)
         self._failures = Failures(state, reservations, finisher.end)
         self._expiry = Expiry(state, reservations, self._failures)
@@ -94,6 +96,7 @@ class Engine:
         rule_changes = RuleChanges(state)
         keys = Keys(state)
         self._submitter = Submitter(state, self._admission, keys, rule_changes, finisher.expire_after)
+        self._schedules = desk = ScheduleDesk(state, check_new, self._submitter.submit_one, finisher.cancel_one)
         self._reserve_calls = ReserveCalls(state, reservations)
         self._pipelined = Pipelined(state, self._reserve_calls, reservations)
         chunk_requests = ChunkRequests(state, completions, self._failures, reservations, leases, self._reserve_calls)
@@ -120,6 +123,7 @@ class Engine:
         state.restore(now)
         self._submitter.restore(now)
         self._finisher.restore(now)
+        desk.restore(now)
         self._verbs: dict[type[m.Message], Callable[[Peer, Any, Now], None]] = {
             m.Submit: self._submitter.submit,
             m.Find: lambda peer, request, _: keys.find(peer, request),
@@ -160,6 +164,13 @@ class Engine:
             m.Limit: rule_changes.limit,
             m.Unlimit: rule_changes.unlimit,
             m.Weight: rule_changes.set_weight,
+            m.PutSchedule: desk.put,
+            m.RemoveSchedule: desk.remove,
+            m.PauseSchedule: desk.pause,
+            m.ResumeSchedule: desk.resume,
+            m.TriggerSchedule: desk.trigger,
+            m.BackfillSchedule: desk.backfill,
+            m.ShowSchedules: views.put_off(lambda peer, request, _: desk.show(peer, request)),
             m.ShowRules: views.put_off(lambda peer, request, _: rule_changes.show(peer, request)),
         }
 
@@ -188,6 +199,10 @@ class Engine:
     def report_bugs(self, report: Callable[[Exception], OpsqError]) -> None:
         """Have `report` told of each internal error; it returns the answer to the request that has met it."""
         self._state.report = report
+
+    def _note_ended(self, submission: LiveSubmission) -> None:
+        self._subscriptions.note_ended(submission)
+        self._schedules.note_ended(submission.id)
 
     # --- requests ---
 
@@ -318,6 +333,7 @@ class Engine:
         is_resting = self._commits.rest_s(now) > 0
         if not state.is_full and not is_resting:
             self._submitter.tick(now)
+            self._schedules.tick(now)
             self._finisher.tick(now)
             self._expiry.tick(now)
         elif state.is_full and not self._commits.is_under_way:
@@ -345,6 +361,7 @@ class Engine:
             self._finisher,
             self._expiry,
             self._submitter,
+            self._schedules,
             self._reserve_calls,
             self._subscriptions,
             self._admission,

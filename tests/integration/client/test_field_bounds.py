@@ -31,6 +31,7 @@ class Asker:
     def __init__(self, wire: EmbeddedWire) -> None:
         self.wire = wire
         self.known: dict[str, Callable[[], Any]] = {
+            "when": lambda: "@daily",
             "id": lambda: next(_numbers),
             "version": lambda: m.VERSION,
             "request_key": lambda: os.urandom(16),

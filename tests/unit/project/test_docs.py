@@ -24,7 +24,7 @@ from opsq.cli.app import GROUPS, HELP, VERBS, function_of
 from opsq.cli.options.option import declared
 from opsq.cli.output import installation_documents
 from opsq.cli.spark import spark_documents
-from opsq.documents import daemon, queues, shape, strategies, submissions
+from opsq.documents import daemon, queues, schedules, shape, strategies, submissions
 from opsq.settings import SETTINGS
 from opsq.spark.report import rows
 from opsq.strategy.tree import NODES
@@ -190,6 +190,7 @@ SHAPES = list(
             installation_documents,
             queues,
             strategies,
+            schedules,
             spark_documents,
             rows,
         )
@@ -254,6 +255,8 @@ def wire_type(annotation: Any) -> str:
         return f"array [{', '.join(map(wire_type, arguments))}]"
     if origin in (typing.Union, types.UnionType):
         return " or ".join(map(wire_type, arguments))
+    if origin is typing.Literal:
+        return " or ".join(arguments)
     if annotation is msgspec.Raw:
         return "any"
     return {**JSON_TYPES, float: "float", bytes: "bytes", type(None): "nil"}.get(annotation) or str(annotation.__name__)

@@ -13,8 +13,9 @@ REQUESTS = get_args(Request)
 
 EXPECTED = {
     READ_ONLY: "Hello Heartbeat CancelWait Describe GetAttachment Show List Wait Results Dead History Status Running"
-    " Explain ExplainWork ShowRules",
-    PRODUCER: "Submit Find Withdraw CheckCapacity Cancel Requeue Pause Resume",
+    " Explain ExplainWork ShowRules ShowSchedules",
+    PRODUCER: "Submit Find Withdraw CheckCapacity Cancel Requeue Pause Resume"
+    " PutSchedule RemoveSchedule PauseSchedule ResumeSchedule TriggerSchedule BackfillSchedule",
     CONSUMER: "Reserve Started Complete CompleteAndReserve Fail Release Extend Reclaim Pause Resume",
 }
 """Written a second time on purpose: what a role may do is a promise. Producers and consumers may read, too."""

@@ -25,6 +25,7 @@ from opsq.client.core.arguments import converted, count, pairs
 from opsq.client.core.content_access import Contents
 from opsq.client.core.operations import chunks_of, formats
 from opsq.client.core.result_pages import CLOSED_REASON, NAMED_DEAD_COUNT, OnClose, check_on_close, failure
+from opsq.client.core.schedules import AsyncScheduleCalls
 from opsq.errors import Conflict, OpsqError, Unreachable, WorkFailed
 from opsq.ids import parse_submission_id
 from opsq.wire.messages import (
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from opsq.serialisation import Serialisation
 
 
-class AsyncQueue(AsyncRules):
+class AsyncQueue(AsyncRules, AsyncScheduleCalls):
     """A queue, reached over a socket from one event loop; made by `connect_async`. Use it in an `async with` block."""
 
     link: AsyncLink

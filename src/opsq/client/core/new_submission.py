@@ -215,7 +215,12 @@ def _checked(chunk: bytes) -> bytes:
     return chunk
 
 
-def _to_ms(moment: Moment) -> int:
+def to_ms(moment: Moment) -> int:
+    """A moment in milliseconds since 1970 UTC.
+
+    Raises:
+        UsageError: it has no zone, or the clocks leave it out.
+    """
     if not isinstance(moment, dt.datetime):
         return moment
     if moment.tzinfo is None:
@@ -236,7 +241,7 @@ _CONVERTED: dict[str, tuple[str, Callable[[Any], Any]]] = {
         "base in seconds, factor and longest in seconds",
         lambda backoff: Backoff(*backoff) if isinstance(backoff, tuple) else backoff,
     ),
-    "not_before_at": ("a moment", _to_ms),
-    "expires_at": ("a moment", _to_ms),
+    "not_before_at": ("a moment", to_ms),
+    "expires_at": ("a moment", to_ms),
     "title": ("a line of text", check_title),
 }

@@ -104,12 +104,16 @@ class Finisher:
 
     def cancel(self, peer: Peer, request: Cancel, now: Now) -> None:
         """Cancel a submission; what runs loses its reservation. Cancelling what is final changes nothing."""
-        submission = self._state.find(request.submission_id)
+        is_running = self.cancel_one(self._state.find(request.submission_id), request.reason, now)
+        self._state.batch.replies.append((peer, Changed(request.id, int(is_running))))
+
+    def cancel_one(self, submission: LiveSubmission, reason: str, now: Now) -> bool:
+        """Cancel a submission with the batch; False: it has ended, or is ending."""
         is_running = submission.state in {"open", "scheduled"} and not submission.is_closing
         if is_running:
-            self._record(submission, history.CANCELLED, request.reason, now)
-            self.end(submission, "cancelled", request.reason, now)
-        self._state.batch.replies.append((peer, Changed(request.id, int(is_running))))
+            self._record(submission, history.CANCELLED, reason, now)
+            self.end(submission, "cancelled", reason, now)
+        return is_running
 
     def expire_after(self, submission_id: SubmissionId, length_s: float, now: Now) -> None:
         """Have a submission expire by the monotonic clock."""

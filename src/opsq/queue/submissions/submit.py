@@ -75,7 +75,7 @@ class Submitter:
             NoRoom: there is no room for them, and the producer does not want to wait.
         """
         for new in request.submissions:
-            _validate(new)
+            check_new(new)
             if new.idempotency_keep_s is not None:
                 _check_keep(new, new.idempotency_keep_s, self._state.policy.finished_days * DAY_S)
             self._keys.check(new)
@@ -100,7 +100,7 @@ class Submitter:
     def _submit(self, peer: Peer, request: Submit, now: Now) -> None:
         for new in request.submissions:
             self._keys.check(new)  # again: it may have waited for room
-        created = [self._submit_one(peer, new, now) for new in request.submissions]
+        created = [self.submit_one(peer, new, now) for new in request.submissions]
         self._state.batch.replies.append((peer, Submitted(request.id, created)))
 
     def _needed(self, request: Submit, now: Now) -> int | None:
@@ -119,7 +119,8 @@ class Submitter:
             known = self._state.unique_keys.holder(new.unique_key)
         return known
 
-    def _submit_one(self, peer: Peer, new: NewSubmission, now: Now) -> Created:
+    def submit_one(self, peer: Peer, new: NewSubmission, now: Now) -> Created:
+        """Store a submission with the batch, whether there is room for it or not."""
         state, batch = self._state, self._state.batch
         known = self._known(new, now)
         if known is not None:
@@ -255,7 +256,8 @@ class Submitter:
             self._delays.add(after(now.mono, 1.0), submission.id)
 
 
-def _validate(new: NewSubmission) -> None:
+def check_new(new: NewSubmission) -> None:
+    """`UsageError` unless a submission can be made of it."""
     if new.title is not None:
         check_title(new.title)
     for key in new.metadata:

@@ -9,14 +9,29 @@ the names: `_s` seconds, `_at` milliseconds since 1970 UTC, `_bytes`, `_count`. 
 
 from __future__ import annotations
 
-from opsq.wire.messages import administration, chunks, connection, inspection, submissions
+from opsq.wire.messages import administration, chunks, connection, inspection, schedules, submissions
 from opsq.wire.messages.administration import *
 from opsq.wire.messages.chunks import *
 from opsq.wire.messages.connection import *
 from opsq.wire.messages.fields import *
 from opsq.wire.messages.inspection import *
+from opsq.wire.messages.schedules import *
 from opsq.wire.messages.submissions import *
 
-Request = connection.Requests | submissions.Requests | chunks.Requests | inspection.Requests | administration.Requests
+Request = (
+    connection.Requests
+    | submissions.Requests
+    | chunks.Requests
+    | inspection.Requests
+    | administration.Requests
+    | schedules.Requests
+)
 
-Reply = connection.Replies | submissions.Replies | chunks.Replies | inspection.Replies | administration.Replies
+Reply = (
+    connection.Replies
+    | submissions.Replies
+    | chunks.Replies
+    | inspection.Replies
+    | administration.Replies
+    | schedules.Schedules
+)

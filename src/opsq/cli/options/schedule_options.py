@@ -1,0 +1,61 @@
+"""When the submissions of a schedule come, and what happens between them.
+
+It must not ask the daemon.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+from opsq.cli.options import values
+from opsq.cli.options.option import duration, option, option_set
+from opsq.errors import UsageError
+from opsq.units import parse_duration
+
+
+@option_set
+class Timing(NamedTuple):
+    """Each field is an option; None: it was not given."""
+
+    zone: str | None = option("--tz ZONE", "The time zone of WHEN, such as Europe/Amsterdam; UTC by default.")
+    jitter_s: float | None = option("--jitter D", "Make each later by up to this long.", duration)
+    overlap: Literal["skip", "queue", "allow", "cancel"] | None = option(
+        "--overlap skip|queue|allow|cancel",
+        "While the last one has not ended: leave the next out (default), let it wait, run both, or cancel the last.",
+    )
+    catch_up: str | None = option(
+        "--catch-up HOW[=D]",
+        "What to make up for if no daemon ran: none, last (default) or all; =D: nothing from longer ago.",
+    )
+    from_at: int | None = option("--from INSTANT", "None is planned before this.", values.instant)
+    until_at: int | None = option("--until INSTANT", "None is planned from this on.", values.instant)
+    on_failure: Literal["pause", "continue"] | None = option(
+        "--on-failure pause|continue", "When one fails, pause the schedule, or continue (default)."
+    )
+
+    def as_fields(self) -> dict[str, Any]:
+        """The fields of a `Schedule` that they give; what is not said is left out.
+
+        Raises:
+            UsageError: there is no such way to catch up.
+        """
+        given: dict[str, Any] = {
+            "zone": self.zone,
+            "jitter_s": self.jitter_s,
+            "overlap": self.overlap,
+            "from_at": self.from_at,
+            "until_at": self.until_at,
+            "pauses_on_failure": None if self.on_failure is None else self.on_failure == "pause",
+        }
+        fields = {name: field for name, field in given.items() if field is not None}
+        return fields if self.catch_up is None else fields | _catch_up(self.catch_up)
+
+
+def _catch_up(text: str) -> dict[str, Any]:
+    how, equals, bound = text.partition("=")
+    if how not in ("none", "last", "all") or (equals and how == "none"):
+        raise UsageError(f"--catch-up {text}: write none, last, all, last=2h or all=1d.")
+    try:
+        return {"catch_up": how, "catch_up_s": parse_duration(bound) if equals else None}
+    except ValueError as error:
+        raise UsageError(f"--catch-up {text}: {error}.") from error

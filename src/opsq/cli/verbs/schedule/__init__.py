@@ -1,0 +1,1 @@
+"""List, add, edit, show, pause, resume, trigger, backfill or remove schedules."""

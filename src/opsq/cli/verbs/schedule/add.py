@@ -1,0 +1,34 @@
+"""The verb schedule add: submissions that come by the clock."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from opsq.cli.caller import Caller
+from opsq.cli.options.option import argument, options
+from opsq.cli.options.schedule_options import Timing
+from opsq.cli.options.submission_options import Rules
+from opsq.cli.options.submission_template import Template
+from opsq.cli.schedule_requests import content_of, find, remark_next
+from opsq.wire.impossible_fields import checked
+from opsq.wire.messages import Changed, PutSchedule, Schedule
+
+
+def add(
+    caller: Caller,
+    name: str = argument("NAME", "What it is called; its submissions have the pair schedule=NAME."),
+    when: str = argument("WHEN", "As in cron, such as '30 2 * * *'; or @daily, or 'every 15m'."),
+    file: str | None = argument("[FILE]", "Becomes the chunk; - is stdin. Without it, the chunk says when it is for."),
+    timing: Timing = options(Timing),
+    rules: Rules = options(Rules),
+) -> None:
+    """Add a schedule: the daemon makes a submission of one chunk each time, once, also over restarts and crashes."""
+    template = Template().rules(**rules.as_fields())
+    if file is not None:
+        template = replace(template, content=content_of(file, template.request_key), chunks_count=1)
+    schedule = checked(Schedule(name, when, template, **timing.as_fields()))
+    with caller.connect() as daemon:
+        daemon.call(PutSchedule(daemon.next_id(), schedule), Changed)
+        state = find(daemon, name)
+    caller.changed(1)
+    remark_next(caller, state)

@@ -1,0 +1,23 @@
+"""The verb schedule backfill: the submissions of past instants."""
+
+from __future__ import annotations
+
+from opsq.cli.caller import Caller
+from opsq.cli.options.option import argument
+from opsq.cli.options.values import instant
+from opsq.cli.schedule_requests import print_fired
+from opsq.wire.messages import BackfillSchedule, Submitted
+
+
+def backfill(
+    caller: Caller,
+    name: str = argument("NAME", "As `opsq schedule list` lists it."),
+    from_at: int = argument("FROM", "The first instant.", instant),
+    to_at: int = argument("TO", "Before this one.", instant),
+) -> None:
+    """Make the submissions of the planned instants between two that have none; prints their ids."""
+    with caller.connect() as daemon:
+        reply = daemon.call(BackfillSchedule(daemon.next_id(), name, from_at, to_at), Submitted)
+    print_fired(caller, reply)
+    if not any(one.is_new for one in reply.created):
+        caller.remark(f"All {len(reply.created)} are there." if reply.created else "None is planned in that time.")

@@ -1,0 +1,21 @@
+"""The verb schedule pause: the instants of schedules are passed over."""
+
+from __future__ import annotations
+
+from opsq.cli.caller import Caller
+from opsq.cli.options.option import argument, option
+from opsq.client.core.administration import caller_name
+from opsq.wire.messages import Changed, PauseSchedule
+
+
+def pause(
+    caller: Caller,
+    names: list[str] = argument("NAME...", "As `opsq schedule list` lists them."),
+    note: str = option("--note TEXT", "Why, for those who look.", default=""),
+) -> None:
+    """Pass over the instants of schedules until they are resumed; what runs goes on."""
+    with caller.connect() as daemon:
+        count = sum(
+            daemon.call(PauseSchedule(daemon.next_id(), name, caller_name(), note), Changed).count for name in names
+        )
+    caller.changed(count)

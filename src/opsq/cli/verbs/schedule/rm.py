@@ -1,0 +1,14 @@
+"""The verb schedule rm: schedules come no more."""
+
+from __future__ import annotations
+
+from opsq.cli.caller import Caller
+from opsq.cli.options.option import argument
+from opsq.wire.messages import Changed, RemoveSchedule
+
+
+def rm(caller: Caller, names: list[str] = argument("NAME...", "As `opsq schedule list` lists them.")) -> None:
+    """Remove schedules; the submissions they have made stay."""
+    with caller.connect() as daemon:
+        count = sum(daemon.call(RemoveSchedule(daemon.next_id(), name), Changed).count for name in names)
+    caller.changed(count)

@@ -1,0 +1,21 @@
+"""The verb schedule show: everything about one schedule."""
+
+from __future__ import annotations
+
+from opsq.cli.caller import Caller
+from opsq.cli.options.option import Whole, argument, option
+from opsq.cli.schedule_requests import fields_of, find
+from opsq.documents.schedules import ScheduleShape
+from opsq.wire.messages import UPCOMING_LIMIT
+
+
+def show(
+    caller: Caller,
+    name: str = argument("NAME", "As `opsq schedule list` lists it."),
+    upcoming: int = option("--next N", "How many of the next instants to show.", Whole(0, UPCOMING_LIMIT), 3),
+) -> None:
+    """Show a schedule: when it comes next, what it has made, and what it makes."""
+    with caller.connect() as daemon:
+        state = find(daemon, name, upcoming)
+    caller.document(ScheduleShape.from_state(state))
+    caller.table(("", ""), fields_of(caller, state))

@@ -1,0 +1,1 @@
+"""Submissions that come by the clock."""

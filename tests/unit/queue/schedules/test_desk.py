@@ -1,0 +1,349 @@
+"""Schedules: every planned instant is decided once, whatever happens to the process and its clocks."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+
+from opsq.content import manifest
+from opsq.errors import Conflict, NotFound, UsageError
+from opsq.queue.schedules.desk import DUE_LIMIT
+from opsq.wire import messages as m
+from unit.model.rig import Rig
+
+MINUTE_S = 60.0
+DAY_S = 86_400.0
+
+
+def schedule(name: str = "nightly", when: str = "every 1m", **options: object) -> m.Schedule:
+    new = m.Schedule(name, when, m.NewSubmission(bytes(16), 0))
+    return msgspec.structs.replace(new, **options)
+
+
+def add(rig: Rig, one: m.Schedule, *, replaces: bool = False) -> None:
+    rig.only(rig.connect(), m.PutSchedule(next(rig.ids), one, replaces), m.Changed)
+
+
+def state(rig: Rig, name: str = "nightly") -> m.ScheduleState:
+    [found] = rig.only(rig.connect(), m.ShowSchedules(next(rig.ids), name), m.Schedules).schedules
+    return found
+
+
+def made(rig: Rig, name: str = "nightly") -> list[m.SubmissionState]:
+    """The submissions of a schedule, oldest first."""
+    request = m.List(next(rig.ids), metadata={"schedule": name}, limit=10_000)
+    return rig.only(rig.connect(), request, m.Listed).submissions[::-1]
+
+
+def planned(rig: Rig, name: str = "nightly") -> list[object]:
+    return [one.metadata["planned"] for one in made(rig, name)]
+
+
+def run(rig: Rig, seconds: float) -> None:
+    """Let time pass, and have the engine look at the clock every ten seconds."""
+    while seconds > 0:
+        rig.pass_time(min(seconds, 10))
+        rig.tick()
+        rig.settle()
+        seconds -= 10
+
+
+def finish(rig: Rig) -> None:
+    """Complete all there is."""
+    peer = rig.connect()
+    while tickets := rig.reserve(peer, 1000):
+        rig.complete(peer, *(ticket.held() for ticket in tickets))
+    rig.tick()
+    rig.settle()
+
+
+def fail(rig: Rig) -> None:
+    peer = rig.connect()
+    for ticket in rig.reserve(peer, 1000):
+        rig.fail(peer, ticket.held(), is_final=True)
+    rig.tick()
+    rig.settle()
+
+
+def test_instant_makes_a_submission_of_one_chunk_that_says_which(rig: Rig) -> None:
+    add(rig, schedule())
+    run(rig, 59)
+    assert made(rig) == []
+    run(rig, 2)
+    [one] = made(rig)
+    assert (one.chunks_count, one.metadata["schedule"]) == (1, "nightly")
+    at = one.metadata["planned"]
+    blob = rig.only(rig.connect(), m.Describe(next(rig.ids), [one.submission_id]), m.Described).submissions[0].content
+    assert msgspec.json.decode((manifest.decode(blob).inline or [b""])[0]) == {"schedule": "nightly", "at": at}
+
+
+def test_template_gives_content_metadata_and_options(rig: Rig) -> None:
+    template = m.NewSubmission(bytes(16), 3, b"content", {"tenant": "acme"}, max_attempts=7, title="Import")
+    add(rig, schedule(template=template))
+    run(rig, 61)
+    [one] = made(rig)
+    assert (one.chunks_count, one.max_attempts, one.title, one.metadata["tenant"]) == (3, 7, "Import", "acme")
+
+
+def test_what_runs_still_has_the_next_instant_skipped(rig: Rig) -> None:
+    add(rig, schedule())
+    run(rig, 3 * MINUTE_S + 1)
+    assert (len(made(rig)), state(rig).skipped_count) == (1, 2)
+    finish(rig)
+    run(rig, MINUTE_S)
+    assert (len(made(rig)), state(rig).fired_count) == (2, 2)
+
+
+def test_queued_instants_come_one_after_the_other(rig: Rig) -> None:
+    add(rig, schedule(overlap="queue"))
+    run(rig, 3 * MINUTE_S + 1)
+    assert (len(made(rig)), len(state(rig).waiting)) == (1, 2)
+    finish(rig)
+    assert (len(made(rig)), len(state(rig).waiting)) == (2, 1)
+    finish(rig)
+    assert (len(made(rig)), len(state(rig).waiting)) == (3, 0)
+    assert planned(rig) == sorted(map(str, planned(rig)))
+
+
+def test_allowed_overlap_runs_side_by_side(rig: Rig) -> None:
+    add(rig, schedule(overlap="allow"))
+    run(rig, 3 * MINUTE_S + 1)
+    assert [one.state for one in made(rig)] == ["open"] * 3
+
+
+def test_cancelled_overlap_ends_what_ran(rig: Rig) -> None:
+    add(rig, schedule(overlap="cancel"))
+    run(rig, 3 * MINUTE_S + 1)
+    assert [one.state for one in made(rig)] == ["cancelled", "cancelled", "open"]
+    assert "nightly" in made(rig)[0].reason
+    assert state(rig).open_count == 1
+
+
+@pytest.mark.parametrize(("catch_up", "fired"), [("none", 0), ("last", 1), ("all", 10)])
+def test_instants_that_passed_while_no_daemon_ran_are_caught_up_as_asked(rig: Rig, catch_up: str, fired: int) -> None:
+    add(rig, schedule(when="every 1h", overlap="allow", catch_up=catch_up))
+    rig.restart(away_s=10.5 * 3600)
+    run(rig, 1)
+    assert (len(made(rig)), state(rig).missed_count) == (fired, 10 - fired)
+
+
+def test_what_is_longer_ago_than_asked_is_missed(rig: Rig) -> None:
+    add(rig, schedule(when="every 1h", overlap="allow", catch_up="all", catch_up_s=3.2 * 3600))
+    rig.restart(away_s=10.5 * 3600)
+    run(rig, 1)
+    assert (len(made(rig)), state(rig).missed_count) == (3, 7)
+
+
+def test_years_of_minutes_are_passed_over_in_slices(rig: Rig) -> None:
+    add(rig, schedule(catch_up="none"))
+    rig.restart(away_s=30 * DAY_S + 30)
+    for _ in range(200):
+        rig.tick()
+        rig.settle()
+    found = state(rig)
+    assert (found.missed_count, found.fired_count) == (30 * 1440 - 1, 1)  # the last one was not late
+
+
+@pytest.mark.parametrize("step_s", [-DAY_S, DAY_S])
+def test_stepped_clock_makes_no_instant_come_twice(rig: Rig, step_s: float) -> None:
+    add(rig, schedule(when="every 1h", overlap="allow", catch_up="all"))
+    run(rig, 2 * 3600 + 1)
+    rig.pass_time(0, wall_s=step_s)
+    run(rig, 2 * 3600)
+    rig.pass_time(0, wall_s=-step_s)
+    run(rig, 2 * 3600)
+    found = planned(rig)
+    assert len(found) == len(set(found)) >= 4
+
+
+def test_crash_before_the_commit_makes_it_again_and_after_it_not(rig: Rig) -> None:
+    add(rig, schedule(overlap="allow"))
+    rig.pass_time(61)
+    rig.tick()
+    rig.crash()  # nothing of it was committed
+    assert made(rig) == []
+    rig.tick()
+    rig.settle()
+    rig.crash()
+    rig.tick()
+    rig.settle()
+    assert len(made(rig)) == 1
+
+
+def test_failed_commit_makes_it_again(rig: Rig) -> None:
+    add(rig, schedule(overlap="allow"))
+    rig.pass_time(61)
+    rig.tick()
+    rig.fail_commit()
+    assert state(rig).fired_count == 0
+    run(rig, 20)
+    assert (len(made(rig)), state(rig).fired_count) == (1, 1)
+
+
+def test_failure_pauses_if_asked_and_resume_goes_on_from_now(rig: Rig) -> None:
+    add(rig, schedule(pauses_on_failure=True))
+    run(rig, 61)
+    fail(rig)
+    found = state(rig)
+    assert found.paused_at is not None
+    assert str(found.last_submission_id) in found.note
+    assert found.upcoming == []
+    run(rig, 5 * MINUTE_S)
+    assert len(made(rig)) == 1
+    rig.only(rig.connect(), m.ResumeSchedule(next(rig.ids), "nightly"), m.Changed)
+    run(rig, MINUTE_S)
+    assert (len(made(rig)), state(rig).missed_count) == (2, 0)
+
+
+def test_failure_pauses_also_if_the_process_dies_at_once(rig: Rig) -> None:
+    add(rig, schedule(pauses_on_failure=True))
+    run(rig, 61)
+    peer = rig.connect()
+    [ticket] = rig.reserve(peer)
+    rig.fail(peer, ticket.held(), is_final=True)
+    rig.crash()
+    run(rig, 1)
+    assert state(rig).paused_at is not None
+
+
+def test_paused_schedule_passes_over_its_instants(rig: Rig) -> None:
+    add(rig, schedule())
+    assert rig.only(rig.connect(), m.PauseSchedule(next(rig.ids), "nightly", "ada", "holiday"), m.Changed).count == 1
+    assert rig.only(rig.connect(), m.PauseSchedule(next(rig.ids), "nightly"), m.Changed).count == 0
+    rig.restart(away_s=600)
+    run(rig, 60)
+    assert (made(rig), state(rig).paused_by, state(rig).note) == ([], "ada", "holiday")
+
+
+def test_trigger_makes_one_now_whatever_runs(rig: Rig) -> None:
+    add(rig, schedule(when="@yearly"))
+    for _ in range(2):
+        rig.only(rig.connect(), m.TriggerSchedule(next(rig.ids), "nightly"), m.Submitted)
+    assert (len(made(rig)), state(rig).fired_count, state(rig).open_count) == (2, 0, 2)
+
+
+def test_backfill_makes_what_has_none(rig: Rig) -> None:
+    add(rig, schedule(when="every 1h", overlap="allow"))
+    run(rig, 2 * 3600 + 1)
+    start = rig.now.wall - int(DAY_S * 1000)
+    request = m.BackfillSchedule(next(rig.ids), "nightly", start, rig.now.wall)
+    created = rig.only(rig.connect(), request, m.Submitted).created
+    assert (len(created), sum(one.is_new for one in created)) == (24, 22)
+    again = rig.only(rig.connect(), msgspec.structs.replace(request, id=next(rig.ids)), m.Submitted).created
+    assert not any(one.is_new for one in again)
+
+
+def test_backfill_of_too_many_is_refused(rig: Rig) -> None:
+    add(rig, schedule(when="every 1s"))
+    with pytest.raises(UsageError, match="1000 instants"):
+        rig.ask(rig.connect(), m.BackfillSchedule(next(rig.ids), "nightly", 0, rig.now.wall))
+
+
+def test_edit_keeps_what_was_counted_and_decided(rig: Rig) -> None:
+    add(rig, schedule(overlap="allow"))
+    run(rig, 2 * MINUTE_S + 1)
+    add(rig, schedule(when="every 1h", overlap="allow"), replaces=True)
+    run(rig, 10 * MINUTE_S)
+    assert (len(made(rig)), state(rig).fired_count) == (2, 2)
+
+
+def test_removed_schedule_comes_no_more_and_its_name_is_free(rig: Rig) -> None:
+    add(rig, schedule())
+    rig.only(rig.connect(), m.RemoveSchedule(next(rig.ids), "nightly"), m.Changed)
+    run(rig, 2 * MINUTE_S)
+    assert made(rig) == []
+    with pytest.raises(NotFound):
+        state(rig)
+    add(rig, schedule())
+    rig.restart()
+    assert state(rig).fired_count == 0
+
+
+def test_name_is_taken_once_and_only_what_is_there_is_replaced(rig: Rig) -> None:
+    with pytest.raises(NotFound):
+        add(rig, schedule(), replaces=True)
+    add(rig, schedule())
+    with pytest.raises(Conflict):
+        add(rig, schedule())
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        m.NewSubmission(bytes(16), 0, metadata={"schedule": "x"}),
+        m.NewSubmission(bytes(16), 0, metadata={"planned": "x"}),
+        m.NewSubmission(bytes(16), 0, unique_key="x"),
+        m.NewSubmission(bytes(16), 0, idempotency_key="x"),
+        m.NewSubmission(bytes(16), 0, not_before_at=1),
+    ],
+)
+def test_template_that_makes_one_submission_only_is_refused(rig: Rig, template: m.NewSubmission) -> None:
+    with pytest.raises(UsageError):
+        add(rig, schedule(template=template))
+
+
+def test_jitter_is_the_same_after_a_restart_and_moves_no_planned_instant(rig: Rig) -> None:
+    add(rig, schedule(when="every 1h", jitter_s=1800.0))
+    run(rig, 3600 + 1800)
+    [one] = made(rig)
+    assert one.metadata["planned"] == "2027-01-15T09:00:00.000Z"
+    assert rig.now.wall - 1_800_000 <= one.submitted_at <= rig.now.wall
+
+
+def test_from_and_until_bound_it(rig: Rig) -> None:
+    start = rig.now.wall + 600_000
+    add(rig, schedule(overlap="allow", from_at=start, until_at=start + 180_000))
+    run(rig, 1200)
+    assert len(made(rig)) == 3
+    assert state(rig).upcoming == []
+
+
+def test_many_that_are_due_at_once_all_come(rig: Rig) -> None:
+    count = 3 * DUE_LIMIT
+    peer = rig.connect()
+    for number in range(count):
+        rig.send(peer, m.PutSchedule(next(rig.ids), schedule(f"s{number}", "@hourly")))
+    rig.settle()
+    rig.pass_time(3600)
+    for _ in range(4):
+        rig.tick()
+        rig.settle()
+    assert rig.status().total.submissions_count == count
+    reply = rig.only(peer, m.ShowSchedules(next(rig.ids), limit=100), m.Schedules)
+    assert (len(reply.schedules), reply.has_more) == (100, True)
+    after = reply.schedules[-1].schedule.name
+    following = rig.only(peer, m.ShowSchedules(next(rig.ids), after=after, limit=1), m.Schedules)
+    assert following.schedules[0].schedule.name > after
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_instant_is_decided_once_over_crashes_restarts_and_steps_of_the_clock(rig: Rig, seed: int) -> None:
+    """What was fired, skipped and missed are together the instants that passed, and none has two submissions."""
+    chance = random.Random(seed)
+    overlap = chance.choice(["skip", "queue", "allow", "cancel"])
+    add(rig, schedule(when="every 7m", overlap=overlap, catch_up=chance.choice(["none", "last", "all"])))
+    began, latest = rig.now.wall, rig.now.wall
+    for _ in range(60):
+        chance.choice(
+            [
+                lambda: run(rig, chance.uniform(1, 900)),
+                lambda: rig.pass_time(chance.uniform(1, 900)),
+                rig.tick,
+                rig.settle,
+                rig.crash,
+                rig.fail_commit,
+                lambda: rig.restart(away_s=chance.uniform(0, 7200)),
+                lambda: rig.pass_time(0, wall_s=chance.uniform(-3600, 3600)),
+                lambda: None if rig.engine.is_full else finish(rig),
+            ]
+        )()
+        latest = max(latest, rig.now.wall)
+    rig.pass_time(0, wall_s=(latest - rig.now.wall) / 1000)
+    run(rig, 30)
+    run(rig, 1)
+    found, instants = state(rig), planned(rig)
+    assert len(instants) == len(set(instants)) == found.fired_count
+    decided = found.fired_count + found.skipped_count + found.missed_count + len(found.waiting)
+    assert decided == (rig.now.wall - began) // (7 * 60_000)
