@@ -77,6 +77,20 @@ def test_records_bring_their_context_and_take_it_along(queue, http):
     assert (got.headers["traceparent"], got.headers["tracestate"]) == (PARENT, "vendor=1")
     assert http.post("/record", json={"payload": "b"}, headers={"traceparent": "nonsense"}).status_code == 204
     assert "traceparent" not in http.get("/record").headers
+    two = [("host", http.base_url.netloc.decode()), ("traceparent", PARENT), ("traceparent", OTHER)]
+    assert http.send(
+        httpx.Request("POST", http.base_url.join("/record"), json={"payload": "c"}, headers=two)
+    ).is_success
+    assert "traceparent" not in http.get("/record").headers
+
+
+def test_submission_over_http_carries_the_context_of_its_request(queue, http):
+    made = http.post(
+        "/api/v1/submissions", content=b"a\n", headers={"traceparent": PARENT, "content-type": "text/plain"}
+    )
+    submission_id = made.json()["submission_id"]
+    queue.ok("consume", "--until-empty", "--", "sh", "-c", 'echo "$TRACEPARENT"')
+    assert queue.ok("results", submission_id).text == PARENT
 
 
 def test_records_that_come_together_keep_each_its_own(queue, http):

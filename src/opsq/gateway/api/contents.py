@@ -47,6 +47,7 @@ from opsq.gateway.transfer.download import Download, Extents, Streamed
 from opsq.gateway.transfer.stopping import Stopping, unless
 from opsq.gateway.transfer.upload import Uploads
 from opsq.ids import BLOCK_CHUNKS, parse_submission_id
+from opsq.traces import carrying
 from opsq.wire import messages as m
 from opsq.wire.impossible_fields import checked
 
@@ -102,7 +103,7 @@ async def submit(call: Call, query: SubmitQuery, headers: SubmitHeaders) -> Subm
         asking = m.CheckCapacity(call.next_id(), 1, size_bytes, wait_s, new.unique_key)
         await unless(call.context.stopping, call.ask(asking, m.Capacity))
     content, attachment = await _UPLOADS.write(request, call.queue, splitting, key, call.context.stopping)
-    new = replace(new, chunks_count=content.chunks_count, content=encode(content), attachment=attachment)
+    new = replace(new, chunks_count=content.chunks_count, content=encode(carrying(content)), attachment=attachment)
     submission = await _hand_over(call, new, max(until - time.monotonic(), 0.0))
     if headers.idempotency_key is not None and not submission.is_new:
         await call.compose(check_same, submission.id, new, content)
