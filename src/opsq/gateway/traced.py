@@ -20,6 +20,8 @@ class Traced:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
-        fields = {name.decode(): field.decode("latin-1") for name, field in scope.get("headers", ()) if name in _NAMES}
+        found = [(name.decode(), field.decode("latin-1")) for name, field in scope.get("headers", ()) if name in _NAMES]
+        is_clear = sum(name == "traceparent" for name, _ in found) == 1  # of several none can be the right one
+        fields = dict(found) if is_clear else {}
         with traces.given(traces.of_headers(fields)):
             await self._app(scope, receive, send)
