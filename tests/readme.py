@@ -12,5 +12,5 @@ def _blocks(language: str) -> list[str]:
     return re.findall(rf"(?s)^```{language}\n(.*?)^```", README, re.MULTILINE)
 
 
-SHELL = SHELL_ROUND, SHELL_LOOP, SHELL_STRATEGIES = _blocks("sh")
+SHELL = SHELL_ROUND, SHELL_LOOP, SHELL_STRATEGIES, SHELL_HTTP = _blocks("sh")
 PYTHON = PYTHON_ROUND, PYTHON_WORK, PYTHON_RUN, PYTHON_SPARK = _blocks("python")

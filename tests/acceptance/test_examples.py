@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 import readme
+from needs import need
 from users import ALICE, BOB, PATH, need_users, run_as
 from waiting import wait_until
 
@@ -107,6 +108,24 @@ def test_readme_strategies_and_rules(queue: Opsq):
     assert queue.ok("results", previews).out == b"A\n"
     assert f"Submission {waiting}" in done.stdout
     assert "tenant=acme" in done.stdout
+
+
+def test_readme_over_http(queue: Opsq):
+    """A submission, records and metrics by curl; `$id` is a submission that has ended, `$record` one that was taken."""
+    need("curl")
+    queue.file("access.log", access_log(100))
+    submission = queue.ok("submit", "access.log").text
+    queue.ok("consume", "--until-empty", "--", "wc", "-l")
+    with queue.running("gateway", "--listen", "127.0.0.1:0") as process:
+        place = process.stdout.readline().decode().strip().removeprefix("http://")
+        for path, body in (("record", {"payload": "mine"}), ("record", None)):
+            reply = httpx.request("POST" if body else "GET", f"http://{place}/{path}", json=body, trust_env=False)
+        script = readme.SHELL_HTTP.replace("localhost:7480", place)
+        script = 'curl() { command curl --fail --silent --show-error "$@"; echo; }\n' + script
+        done = run(queue, "sh", "-eu", "-c", script, id=submission, record=reply.json()["id"])
+    assert (done.returncode, done.stderr) == (0, "")
+    for part in ('"created":true', '"state":"completed"', "100", '"payload":"hey!"', "opsq_chunks{"):
+        assert part in done.stdout
 
 
 def test_readme_has_no_block_that_no_test_runs():
