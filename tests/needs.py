@@ -14,6 +14,7 @@ import pytest
 
 INSTALL = {
     "bash": "apt install bash / brew install bash",
+    "curl": "apt install curl / brew install curl",
     "fish": "apt install fish / brew install fish",
     "java": "apt install openjdk-17-jre-headless / brew install openjdk@17, or pip install 'opsq[spark-java]'",
     "man": "apt install man-db / brew install man-db",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from needs import lack
 from waiting import wait_until
 
 DEADLINE_S = 180
@@ -25,7 +26,7 @@ def browser():
     """Chromium, started once."""
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if found is None:
-        pytest.skip(CHROMIUM)
+        lack(CHROMIUM)
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -42,12 +43,12 @@ def axe(tmp_path_factory):
     if not script.exists():
         npm = shutil.which("npm")
         if npm is None:
-            pytest.skip("npm, for axe-core: apt install npm / brew install node")
+            lack("npm, for axe-core: apt install npm / brew install node")
         made = tmp_path_factory.mktemp("axe")
         command = [npm, "install", "--no-save", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", made, AXE]
         done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S)
         if done.returncode:
-            pytest.skip(f"axe-core: `npm install {AXE}` said: {done.stderr.strip()[-300:]}")
+            lack(f"axe-core: `npm install {AXE}` said: {done.stderr.strip()[-300:]}")
         cache.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(made, cache, dirs_exist_ok=True)
     return script.read_text()
