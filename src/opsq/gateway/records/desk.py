@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -178,11 +178,12 @@ class Desk:
         groups: defaultdict[tuple[str, float, TraceContext | None], list[int]] = defaultdict(list)
         for number, record in enumerate(records):
             groups[record.queue, record.delay_s, record.trace].append(number)
+        wanted = Counter(record.queue for record in records)
         left: dict[str, int | None] = {}
         submissions: list[NewSubmission] = []
         for (name, delay_s, trace), numbers in groups.items():
             if name not in left:
-                left[name] = await self._room(name, sum(record.queue == name for record in records))
+                left[name] = await self._room(name, wanted[name])
             room = left[name]
             if room is not None:
                 for number in numbers[room:]:
