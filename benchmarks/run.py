@@ -46,6 +46,7 @@ _NAMES = (
     "rounds",
     "each_operation",
     "consume_memory",
+    "records",
     "spark_data",
     "spark_chunks",
     "spark_report",

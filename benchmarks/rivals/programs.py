@@ -42,6 +42,8 @@ class Program:
 BEANSTALKD = Program("beanstalkd", "beanstalkd", "-v", "beanstalkd")
 CP = Program("cp", "coreutils", says="GNU coreutils")
 SYNC = Program("sync", "coreutils", says="GNU coreutils")
+WRK = Program("wrk", "wrk", "-v", "wrk")
+REDIS = Program("redis-server", "redis-server", "--version", "Redis server")
 PARALLEL = Program("parallel", "parallel", says="GNU parallel")
 TR = Program("tr", "coreutils")
 TRUE = Program("true", "coreutils")
