@@ -269,7 +269,7 @@ def test_roles_of_a_token_hold(queue, http):
 
 
 def test_curl_lines_of_the_manual_do_what_it_says(queue, http):
-    section = PAGE.read_text().partition(".SS Records")[2].partition(".SS Errors")[0].replace("\\-", "-")
+    section = PAGE.read_text().partition(".SS Records")[2].partition("\n.SS ")[0].replace("\\-", "-")
     lines = [line.replace("localhost:7480", http.base_url.netloc.decode()) for line in section.splitlines()]
     lines = [line for line in lines if line.startswith("curl ")]
     assert [re.search(r"/(record|ack|nack|touch|metrics)\b", line)[1] for line in lines] == [

@@ -20,7 +20,8 @@ import os, sys
 from opsq.runner.feeding.program_kinds import make_programs
 from opsq.runner.feeding.programs import Feeding, Setup
 class Chunk:
-    submission_id, index, attempt, metadata, file_path, header, input = 7, 3, 0, {}, None, b"", None
+    submission_id, index, attempt, metadata, file_path, header = 7, 3, 0, {}, None, b""
+    input = trace_context = None
 programs = make_programs(
     sys.argv[3:], Feeding(server=sys.argv[2]), Setup(sys.argv[1], 1000, "x", 2, attachment=lambda _: b"model")
 )

@@ -49,6 +49,7 @@ class FakeChunk:
         self.file_path = file_path
         self.header = header
         self.input: InputRange | None = None
+        self.trace_context = None
 
 
 class Consumer:
