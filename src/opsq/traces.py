@@ -94,6 +94,11 @@ def given(context: TraceContext | None) -> Iterator[None]:
         _given.reset(token)
 
 
+def forget_environment() -> None:
+    """From now on what this process submits for others belongs to no trace of its own."""
+    _given.set(None)
+
+
 def carrying(content: Content) -> Content:
     """The content with the context that belongs to what is submitted now, if there is one."""
     from msgspec.structs import replace

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import signal
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from opsq.daemon.lifecycle import Ready
-from opsq.daemon.process_setup import notify, raise_descriptors
+from opsq.daemon.process_setup import collect_rarely, notify, raise_descriptors
 from opsq.errors import InvalidStrategy
 from opsq.settings import Settings
 from opsq.store.state_folder import make_state_dir
@@ -31,10 +30,6 @@ if TYPE_CHECKING:
     from opsq.store.database import Database
 
 EXIT_BUG = 70
-GC_THRESHOLDS = (20_000, 20, 100)
-"""Nearly all objects of a request are freed by reference counting; collecting cycles at the default rate took a tenth
-of the time."""
-
 _log = logging.getLogger("opsq.daemon")
 
 
@@ -128,9 +123,7 @@ async def _serve(
     _log.info("opsq %s serves %s as process %d at %s", __version__, settings.state_dir, os.getpid(), names)
     if engine.is_full:
         _log.warning("there is no room on its disk: nothing comes in and nothing is handed out until there is")
-    gc.collect()
-    gc.freeze()  # objects that live as long as the daemon are never scanned again
-    gc.set_threshold(*GC_THRESHOLDS)
+    collect_rarely()
     notify("READY=1")
     on_ready(Ready(os.getpid(), settings.socket))
     await daemon.wait_for_stop()

@@ -11,7 +11,6 @@ from enum import Enum
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -65,15 +64,13 @@ class Access:
         if scope["type"] not in {"http", "websocket"}:
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
-        scope["opsq.token"] = token = _bearer(headers.get("authorization", ""))
+        host, authorization, origins = _shown(scope)
+        scope["opsq.token"] = token = _bearer(authorization)
         refusal = None
-        if self._is_foreign(headers) and not scope.get("opsq.is_origin_allowed"):
-            refusal = problem(403, "http", f"Pages of {headers['origin']} may not use this gateway.")
-        elif token is None and self._exposure is Exposure.LOOPBACK and not self._is_own_name(headers):
-            refusal = problem(
-                403, "http", f"Without a token this gateway does not answer as {headers['host']}.", "Use localhost."
-            )
+        if origins and not (all(_is_page_of(each, host or "") for each in origins) or _is_let_in(scope)):
+            refusal = problem(403, "http", f"Pages of {origins[0]} may not use this gateway.")
+        elif token is None and self._exposure is Exposure.LOOPBACK and not _is_own_name(host):
+            refusal = problem(403, "http", f"Without a token this gateway does not answer as {host}.", "Use localhost.")
         elif token is None and self._exposure is Exposure.NETWORK and not self._is_open(scope["path"]):
             hint = "Send a token of the daemon: `Authorization: Bearer TOKEN`."
             refusal = problem(401, "not_permitted", "A token is needed.", hint)
@@ -82,19 +79,32 @@ class Access:
     def _is_open(self, path: str) -> bool:
         return path in _OPEN_PATHS or self._asks_itself(path)
 
-    @staticmethod
-    def _is_foreign(headers: Headers) -> bool:
-        """Whether a page of another site has it made."""
-        host = headers.get("host", "")
-        return any(not _is_page_of(origin, host) for origin in headers.getlist("origin"))
 
-    @staticmethod
-    def _is_own_name(headers: Headers) -> bool:
-        """Whether it names this machine: a name of another site may have been made to point here."""
-        try:
-            return is_loopback(urlsplit(f"//{headers.get('host', 'localhost')}").hostname or "")
-        except ValueError:
-            return False
+def _shown(scope: Scope) -> tuple[str | None, str, list[str]]:
+    """What a request names: the host, its authorization, and the origins of pages that have it made."""
+    host, authorization = None, ""
+    origins: list[str] = []
+    for name, value in scope["headers"]:
+        if name == b"host" and host is None:
+            host = value.decode("latin-1")
+        elif name == b"authorization" and not authorization:
+            authorization = value.decode("latin-1")
+        elif name == b"origin":
+            origins.append(value.decode("latin-1"))
+    return host, authorization, origins
+
+
+def _is_let_in(scope: Scope) -> bool:
+    return bool(scope.get("opsq.is_origin_allowed"))
+
+
+@lru_cache(maxsize=64)
+def _is_own_name(host: str | None) -> bool:
+    """Whether a request names this machine: a name of another site may have been made to point here."""
+    try:
+        return is_loopback(urlsplit(f"//{'localhost' if host is None else host}").hostname or "")
+    except ValueError:
+        return False
 
 
 def _is_page_of(origin: str, host: str) -> bool:

@@ -23,8 +23,8 @@ from opsq.gateway.records import door as records
 from opsq.gateway.traced import Traced
 
 DOORS: tuple[Callable[[Context], list[BaseRoute]], ...] = (
-    api.routes,
     records.routes,
+    api.routes,
     page.routes,
     health.routes,
     metrics.routes,
@@ -45,7 +45,7 @@ def make_app(context: Context) -> Starlette:
     return Starlette(
         routes=[route for door in DOORS for route in door(context)],
         middleware=[
-            Middleware(CrossOrigin, origins=context.allow_origins),
+            *([Middleware(CrossOrigin, origins=context.allow_origins)] if context.allow_origins else []),
             Middleware(Access, exposure=context.exposure, asks_itself=page.owns),
             Middleware(Bodies),
             Middleware(Traced),

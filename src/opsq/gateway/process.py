@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import uvicorn
 
+from opsq import traces
 from opsq.client.core.address import Address
-from opsq.daemon.process_setup import notify, raise_descriptors
+from opsq.daemon.process_setup import collect_rarely, notify, raise_descriptors
 from opsq.daemon.sockets import ListeningSocket, bind_tcp, bind_unix, take_inherited
 from opsq.gateway.access import Exposure, is_loopback
 from opsq.gateway.app import make_app
@@ -48,6 +49,7 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
+            collect_rarely()
             notify("READY=1")
             self._on_ready()
 
@@ -135,6 +137,7 @@ def serve(
     context = Context(
         connections, exposure_of(listening), queues_path, metrics_by, allow_origins, allow_actions=allow_actions
     )
+    traces.forget_environment()
     config = uvicorn.Config(
         make_app(context),
         loop="uvloop",

@@ -12,9 +12,11 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import Meta
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import Receive, Scope, Send
 
 from opsq import traces
 from opsq.client.aio.queue import AsyncQueue
@@ -69,15 +71,37 @@ def routes(context: Context) -> list[BaseRoute]:
     """The routes of this door."""
     records = _Records(context)
     context.collectors.append(records.metrics.of_all)
-    found: list[BaseRoute] = [Route("/queues/{queue}/metrics", records.of_queue)]
-    for prefix in ("", "/queues/{queue}"):
-        found += [
-            Route(f"{prefix}/record", records.record, methods=["GET", "POST"]),
-            Route(f"{prefix}/ack/{{id:path}}", records.ack, methods=["POST"]),
-            Route(f"{prefix}/nack/{{id:path}}", records.nack, methods=["POST"]),
-            Route(f"{prefix}/touch/{{id:path}}", records.touch, methods=["POST"]),
-        ]
-    return found
+    return [_RecordsRoute(records), Route("/queues/{queue}/metrics", records.of_queue)]
+
+
+class _RecordsRoute(BaseRoute):
+    """`/record`, `/ack/ID`, `/nack/ID`, `/touch/ID`, and the same below `/queues/NAME`.
+
+    One for all of them: patterns and wrappers, one behind the other, took a sixth of the time of a request.
+    """
+
+    def __init__(self, records: _Records) -> None:
+        self._verbs = {"record": records.record, "ack": records.ack, "nack": records.nack, "touch": records.touch}
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """See `BaseRoute.matches`."""
+        if scope["type"] != "http":
+            return Match.NONE, {}
+        queue, rest = DEFAULT_NAME, scope["path"][1:]
+        if rest.startswith("queues/"):
+            queue, _, rest = rest.removeprefix("queues/").partition("/")
+        verb, slash, record_id = rest.partition("/")
+        if verb not in self._verbs or not queue or bool(slash) == (verb == "record"):
+            return Match.NONE, {}
+        return Match.FULL, {"endpoint": self._verbs[verb], "path_params": {"queue": queue, "id": record_id}}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See `BaseRoute.handle`."""
+        methods = ("GET", "HEAD", "POST") if scope["endpoint"] == self._verbs["record"] else ("POST",)
+        if scope["method"] not in methods:
+            raise HTTPException(405, headers={"Allow": ", ".join(methods)})
+        response = await scope["endpoint"](Request(scope, receive, send))
+        await response(scope, receive, send)
 
 
 class _Records:
@@ -92,7 +116,7 @@ class _Records:
 
     async def record(self, request: Request) -> Response:
         """`POST /record` and `GET /record`."""
-        name = checked_name(request.path_params.get("queue", DEFAULT_NAME))
+        name = checked_name(request.path_params["queue"])
         if request.method == "POST":
             return await self._post(request, name)
         if request.method == "GET":
@@ -161,7 +185,8 @@ class _Records:
             return Response(status_code=204)
         payload, trace = await desk.payload(taken.handle)
         answer = _json(_Record(str(taken.handle), payload.decode(errors="replace"), taken.attempt + 1))
-        answer.headers.update(trace.as_fields() if trace is not None else {})
+        if trace is not None:
+            answer.headers.update(trace.as_fields())
         return answer
 
     async def _wait(self, request: Request, desk: Desk, name: str, wait_s: float) -> Taken | None:
@@ -187,7 +212,7 @@ class _Records:
                 watch.cancel()
 
     async def _judge(self, request: Request, say: Callable[[Desk, Handle], Awaitable[bool]]) -> Response:
-        checked_name(request.path_params.get("queue", DEFAULT_NAME))
+        checked_name(request.path_params["queue"])
         try:
             handle = parse_handle(request.path_params["id"])
         except InvalidHandle:
