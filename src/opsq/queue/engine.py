@@ -114,6 +114,8 @@ class Engine:
             state, folding, self._full_disk, self._admission, self._unique_until_start, counters, now
         )
         self._views = views = BetweenCommits(state, lambda: commits.is_under_way)
+        self._timed_if_room = (self._submitter, desk, finisher, self._expiry)
+        """What is done by the clock and writes: on a full disk it waits, whatever is due."""
         self._heard = now
         self._last_tick: MonoNs = now.mono
         self._clock_steps = ClockSteps(state, boot)
@@ -332,10 +334,8 @@ class Engine:
         self._clock_steps.watch(now)
         is_resting = self._commits.rest_s(now) > 0
         if not state.is_full and not is_resting:
-            self._submitter.tick(now)
-            self._schedules.tick(now)
-            self._finisher.tick(now)
-            self._expiry.tick(now)
+            for timed in self._timed_if_room:
+                timed.tick(now)
         elif state.is_full and not self._commits.is_under_way:
             self._full_disk.tick(now)
         if not is_resting:
@@ -356,17 +356,8 @@ class Engine:
         if self._retention.is_active:
             return 0.0
         left_s = TICK_LIMIT_S
-        for timed in (
-            state.retries,
-            self._finisher,
-            self._expiry,
-            self._submitter,
-            self._schedules,
-            self._reserve_calls,
-            self._subscriptions,
-            self._admission,
-            state.gates,
-        ):
+        always = (state.retries, self._reserve_calls, self._subscriptions, self._admission, state.gates)
+        for timed in always if state.is_full else (*always, *self._timed_if_room):
             due = timed.next_due()
             if due is not None and due - now.mono < left_s * 1e9:
                 left_s = max((due - now.mono) / 1e9, 0.0)

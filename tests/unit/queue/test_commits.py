@@ -456,3 +456,21 @@ def test_disk_that_fills_while_requests_are_written_apart_refuses_them_all(
     [made] = rig.ask(peer, submit(rig, 1, request_id=5))
     assert isinstance(made, m.Submitted)
     assert rig.status().total.submissions_count == 1
+
+
+@pytest.mark.parametrize("options", [{"delay_s": 5.0}, {"expires_s": 5.0}, {"reservation_s": 5.0}])
+def test_what_is_due_while_the_storage_is_full_waits_and_keeps_no_processor_busy(
+    rig: Rig, options: dict[str, float]
+) -> None:
+    rig.submit(1, **options)
+    rig.reserve(rig.connect())
+    rig.ask(rig.connect(), m.PutSchedule(next(rig.ids), m.Schedule("often", "every 1s", m.NewSubmission(bytes(16), 0))))
+    rig.send(rig.connect(), m.Submit(next(rig.ids), [m.NewSubmission(b"x" * 16, 1)]))
+    rig.fail_commit()
+    for _ in range(10):
+        rig.pass_time(1.0)
+        rig.engine.tick(rig.now)
+        assert rig.engine.is_full
+        assert rig.engine.next_tick_s(rig.now) > 0.0
+    rig.advance(10)
+    assert not rig.engine.is_full
