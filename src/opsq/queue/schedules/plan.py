@@ -6,12 +6,13 @@ It must not know what happens at an instant, nor what time it is.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from zoneinfo import ZoneInfo
-
-from cronsim import CronSim, CronSimError
+from typing import TYPE_CHECKING
 
 from opsq.errors import UsageError
 from opsq.units import parse_duration
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
 
 NAMED = {
     "@hourly": "0 * * * *",
@@ -58,6 +59,8 @@ class Plan:
         if self._every_ms:
             planned = self._anchor + ((instant - self._anchor) // self._every_ms + 1) * self._every_ms
             return planned if planned < END_MS else None
+        from cronsim import CronSim, CronSimError  # a daemon without schedules starts without it
+
         try:
             for found in CronSim(self._fields, datetime.fromtimestamp(instant // 1000, UTC).astimezone(self._zone)):
                 planned = int(found.timestamp()) * 1000
@@ -71,6 +74,8 @@ class Plan:
 
 
 def _zone(name: str) -> ZoneInfo:
+    from zoneinfo import ZoneInfo
+
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:

@@ -182,6 +182,20 @@ def test_failed_commit_makes_it_again(rig: Rig) -> None:
     assert (len(made(rig)), state(rig).fired_count) == (1, 1)
 
 
+def test_end_that_could_not_be_noted_is_noted_later(rig: Rig) -> None:
+    add(rig, schedule())
+    run(rig, 61)
+    peer = rig.connect()
+    [ticket] = rig.reserve(peer)
+    rig.complete(peer, ticket.held())
+    rig.tick()
+    rig.fail_commit()
+    assert state(rig).open_count == 1
+    run(rig, 3 * MINUTE_S)
+    assert state(rig).fired_count == 2
+    assert state(rig).open_count == 1
+
+
 def test_failure_pauses_if_asked_and_resume_goes_on_from_now(rig: Rig) -> None:
     add(rig, schedule(pauses_on_failure=True))
     run(rig, 61)
