@@ -98,7 +98,7 @@ def _work(state: DaemonState) -> Iterator[Family]:
     for name, count in state.states.items():
         submissions.add(count, state=name)
     yield submissions
-    yield Family("backlog_chunks", "gauge", "Chunks that are waiting, delayed or reserved.").add(backlog(total))
+    yield Family("backlog_chunks", "gauge", "Chunks that are waiting, delayed or reserved.").add(total.backlog_count)
     if state.backlog_limit is not None:
         yield Family("backlog_limit_chunks", "gauge", "How many may be in the backlog.").add(state.backlog_limit)
     yield Family("room_waiting_submissions", "gauge", "Submissions that wait for room in the backlog.").add(
@@ -205,7 +205,7 @@ def _measures(state: DaemonState) -> Iterator[Family]:
 def _values(key: str, found: list[Counts], total: Counts) -> Iterator[Family]:
     """The work of each value of a key. Empty: of what lacks the key; the values with the least work are one."""
     known = [counts for counts in found if counts.value is not None]
-    largest = heapq.nlargest(VALUES_LIMIT, known, key=lambda counts: (backlog(counts), counts.submissions_count))
+    largest = heapq.nlargest(VALUES_LIMIT, known, key=lambda counts: (counts.backlog_count, counts.submissions_count))
     lacking = [counts for counts in found if counts.value is None]
     parts = [("" if counts.value is None else _label(counts.value), counts) for counts in (*largest, *lacking)]
     chunks = Family("value_chunks", "gauge", "Chunks by state, for values of a metadata key.")
@@ -227,11 +227,6 @@ def _values(key: str, found: list[Counts], total: Counts) -> Iterator[Family]:
 
 def _chunks(counts: Counts) -> dict[str, int]:
     return {state: getattr(counts, f"{state}_count") for state in STATES}
-
-
-def backlog(counts: Counts) -> int:
-    """Chunks that are waiting, delayed or reserved."""
-    return counts.waiting_count + counts.delayed_count + counts.reserved_count
 
 
 def _label(value: int | str) -> str:

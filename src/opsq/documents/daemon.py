@@ -97,7 +97,7 @@ class StatusDocument(Shape):
             by=[ValueCounts.from_message(counts) for counts in state.by],
             consumers=[ConsumerShape.from_message(consumer) for consumer in state.consumers],
             held_back=CauseShape.of(state.held_back),
-            backlog=state.total.waiting_count + state.total.delayed_count + state.total.reserved_count,
+            backlog=state.total.backlog_count,
         )
 
 

@@ -31,7 +31,7 @@ class ProgressMeter:
         if counts is None:
             return
         finished_count = counts.completed_count + counts.dead_count + counts.skipped_count
-        left_count = counts.waiting_count + counts.delayed_count + counts.reserved_count
+        left_count = counts.backlog_count
         if self._before_count is None or finished_count < self._before_count:  # finished submissions may be removed
             self._before_count = 0 if counts.submissions_count == 1 else finished_count
             self._seen.clear()

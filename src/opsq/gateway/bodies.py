@@ -1,11 +1,12 @@
-"""Requests with large bodies: how many may be under way, so that what they hold in memory has a bound.
+"""Bodies of requests: how long one may be, and how many large ones under way, so that memory has a bound.
 
-It must not know what a body is, nor how long one may be: doors do.
+It must not know what a body is: doors do.
 """
 
 from __future__ import annotations
 
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LARGE_BYTES = 64 << 10
@@ -39,3 +40,18 @@ class Bodies:
             await self._app(scope, counted if scope["type"] == "http" else receive, send)
         finally:
             self._large_count -= is_large
+
+
+async def whole_body(request: Request, limit_bytes: int) -> bytes:
+    """The body of a request.
+
+    Raises:
+        HTTPException: it is longer; 413.
+        ClientDisconnect: the client has gone.
+    """
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > limit_bytes:
+            raise HTTPException(413, f"The body may have {limit_bytes} bytes here.")
+    return bytes(body)

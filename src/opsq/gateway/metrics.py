@@ -45,7 +45,7 @@ def _of_opsqueue(state: DaemonState) -> Iterator[Family]:
         return
     events = measures.events
     for name, number, meaning in (
-        ("chunks_in_backlog_count", metrics.backlog(state.total), "opsq_backlog_chunks, as Opsqueue names it."),
+        ("chunks_in_backlog_count", state.total.backlog_count, "opsq_backlog_chunks, as Opsqueue names it."),
         ("reserver_chunks_reserved_count", state.total.reserved_count, "Reserved chunks, as Opsqueue names them."),
         ("consumers_connected_count", measures.consumers_count, "opsq_consumers, as Opsqueue names it."),
         ("chunks_completed_count", events["completed"], "Chunks that were completed since the daemon started."),

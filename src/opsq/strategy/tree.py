@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any
 
@@ -47,6 +48,23 @@ def parse_value(text: str) -> Value:
     if not isinstance(decoded, str):
         raise ValueError(f"{text} starts with a quote but is not a JSON string")
     return decoded
+
+
+def parse_pairs(words: Iterable[str]) -> dict[str, Value]:
+    """Metadata from `KEY=VALUE` words.
+
+    Raises:
+        ValueError: a word is none, or names the key of another one.
+    """
+    found: dict[str, Value] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals or KEY.fullmatch(key) is None:
+            raise ValueError(f"{word!r:.80} is not KEY=VALUE")
+        if key in found:
+            raise ValueError(f"the key {key} is given twice; a submission has one value per key")
+        found[key] = parse_value(text)
+    return found
 
 
 def format_value(value: Value) -> str:

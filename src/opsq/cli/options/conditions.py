@@ -13,10 +13,7 @@ from opsq.cli.options.option import OneOf, Whole, argument, duration, option, op
 from opsq.errors import UsageError
 from opsq.ids import SubmissionId, parse_submission_id
 from opsq.units import parse_duration
-from opsq.wire.messages import DeadFilter, HistoryFilter
-
-STATES = ("scheduled", "open", "completed", "failed", "cancelled", "expired")
-EVENTS = ("completed", "failed", "lost", "dead", "requeued", "dropped", "cancelled", "expired")
+from opsq.wire.messages import EVENTS, STATES, DeadFilter, HistoryFilter
 
 
 def submission(_: str, text: str) -> SubmissionId:

@@ -91,7 +91,7 @@ def _head(caller: Caller, view: TopView, trouble: str) -> list[RenderableType]:
         f"{_short(getattr(total, f'{name}_count'))} {name}"
         for name in ("waiting", "delayed", "reserved", "completed", "dead")
     )
-    backlog = total.waiting_count + total.delayed_count + total.reserved_count
+    backlog = total.backlog_count
     limit = "" if state.backlog_limit is None else f" of at most {_short(state.backlog_limit)}"
     words = [meter.rate_text() or "no rate yet", meter.left_text(), f"backlog {_short(backlog)}{limit}"]
     words += [f"{_short(count)} {name}" for name, count in state.states.items() if count]

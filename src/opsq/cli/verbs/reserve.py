@@ -12,7 +12,6 @@ from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import with_restart
 from opsq.cli.options.option import COUNT, duration, option, positive_duration
 from opsq.errors import InvalidStrategy, NothingFree, Unreachable
-from opsq.ids import Handle, SubmissionId, Token, mask_indexes
 from opsq.wire.messages import Draining, Reserve, Reserved
 
 if TYPE_CHECKING:
@@ -53,12 +52,7 @@ def reserve(
             daemon = caller.connect(reconnect_s=min(RECONNECT_S, left_s))
     if not reply.grants:
         raise NothingFree(f"No chunk that {strategy} may serve is free.")
-    handles = [
-        (grant, Handle(SubmissionId(grant.submission_id), index, token))
-        for grant in reply.grants
-        for token in (Token(reply.reservation_id, grant.attempt, grant.mask, grant.mac),)
-        for index in mask_indexes(grant.block, grant.mask)
-    ]
+    handles = reply.handles()
     if caller.is_json:
         from opsq.client.core.content_access import Contents
         from opsq.documents.submissions import ReservedChunk, ReserveDocument, input_fields

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from opsq.client.aio.queue import AsyncQueue
 from opsq.gateway.blocking_queue import BlockingQueue, in_thread
 from opsq.gateway.context import Context
+from opsq.gateway.waiting import gone
 from opsq.wire import messages
 from opsq.wire.impossible_fields import checked
 
@@ -54,21 +55,15 @@ class Call:
 
     async def until(self, done: asyncio.Future[Any], wait_s: float | None) -> bool:
         """Wait for something until so many seconds are over or the gateway ends, or the client has gone: False then."""
-        gone, stopping = asyncio.ensure_future(_gone(self.request)), asyncio.ensure_future(self.context.stopping.wait())
+        watches = (asyncio.ensure_future(gone(self.request)), asyncio.ensure_future(self.context.stopping.wait()))
         try:
-            await asyncio.wait((done, gone, stopping), timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
-            return not gone.done()
+            await asyncio.wait((done, *watches), timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+            return not watches[0].done()
         finally:
-            gone.cancel()
-            stopping.cancel()
+            for watch in watches:
+                watch.cancel()
 
     async def compose(self, document: Callable[Concatenate[BlockingQueue, P], R], *args: P.args, **more: P.kwargs) -> R:
         """A document that takes several questions, and a look into the store: made in a thread."""
         daemon = BlockingQueue(self.queue.link, asyncio.get_running_loop())
         return await in_thread(document, daemon, *args, **more)
-
-
-async def _gone(request: Request) -> None:
-    """Wait until the client has closed its connection."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

@@ -6,12 +6,12 @@ It must not ask the daemon.
 from __future__ import annotations
 
 import time
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
 from opsq.errors import UsageError
-from opsq.strategy.tree import parse_value
+from opsq.strategy.tree import parse_pairs
 from opsq.wire import messages as m
 
 WAIT_LIMIT_S = 3600
@@ -27,8 +27,6 @@ Statuses = Annotated[list[m.ExitStatus], Meta(max_length=256, description="Only 
 Signals = Annotated[list[m.Signal], Meta(max_length=256, description="Only after one of these signals, by number.")]
 OlderS = Annotated[float, Meta(ge=0, le=1e9, description="Only those that are at least this old, in seconds.")]
 NewerS = Annotated[float, Meta(ge=0, le=1e9, description="Only those that are at most this old, in seconds.")]
-State = Literal["scheduled", "open", "completed", "failed", "cancelled", "expired"]
-Event = Literal["completed", "failed", "lost", "dead", "requeued", "dropped", "cancelled", "expired"]
 
 
 class OfSubmission(Struct):
@@ -52,7 +50,7 @@ class StatusQuery(Struct, forbid_unknown_fields=True):
 class ListQuery(Struct, forbid_unknown_fields=True):
     """Which submissions."""
 
-    state: Annotated[list[State], Meta(max_length=6, description="Only in these states; repeatable.")] = []
+    state: Annotated[list[m.StateName], Meta(max_length=6, description="Only in these states; repeatable.")] = []
     metadata: Pairs = []
     older_than_s: OlderS | None = None
     newer_than_s: NewerS | None = None
@@ -118,7 +116,7 @@ class HistoryQuery(Struct, forbid_unknown_fields=True):
 
     submission_id: IdText | None = None
     index: Annotated[m.ChunksCount, Meta(description="Only of this chunk of the submission.")] | None = None
-    event: Annotated[list[Event], Meta(max_length=16, description="Only these; repeatable.")] = []
+    event: Annotated[list[m.EventName], Meta(max_length=16, description="Only these; repeatable.")] = []
     consumer: Annotated[str, Meta(max_length=1024, description="Only of consumers whose name starts so.")] = ""
     metadata: Pairs = []
     older_than_s: OlderS | None = None
@@ -144,15 +142,10 @@ def metadata_of(pairs: list[str]) -> dict[str, int | str]:
     Raises:
         UsageError: a key is given twice, or a value begins with a quote and is no JSON string.
     """
-    found: dict[str, int | str] = {}
-    for key, _, text in (pair.partition("=") for pair in pairs):
-        if key in found:
-            raise UsageError(f"The key {key} is given twice; a submission has one value per key.")
-        try:
-            found[key] = parse_value(text)
-        except ValueError as error:
-            raise UsageError(f"The value of {key} is wrong: {error}.") from error
-    return found
+    try:
+        return parse_pairs(pairs)
+    except ValueError as error:
+        raise UsageError(f"The metadata cannot be read: {error}.") from error
 
 
 def span(newer_than_s: float | None, older_than_s: float | None) -> tuple[int | None, int | None]:

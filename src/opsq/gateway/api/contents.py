@@ -44,8 +44,8 @@ from opsq.gateway.api.endpoint import JSON, Endpoint, check_media_type
 from opsq.gateway.api.option_query import declared, made, query_of
 from opsq.gateway.transfer.byte_range import satisfied, wanted_range
 from opsq.gateway.transfer.download import Download, Extents, Streamed
-from opsq.gateway.transfer.stopping import Stopping, unless
 from opsq.gateway.transfer.upload import Uploads
+from opsq.gateway.waiting import Stopping, unless
 from opsq.ids import BLOCK_CHUNKS, parse_submission_id
 from opsq.traces import carrying
 from opsq.wire import messages as m

@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from opsq.errors import NotFound, OpsqError, UsageError
 from opsq.gateway.api.call import Call
+from opsq.gateway.bodies import whole_body
 from opsq.gateway.context import Context
 from opsq.wire.messages import Message
 
@@ -137,7 +138,7 @@ def _converted(what: str, given: Mapping[str, object], kind: type[K]) -> K:
 
 
 async def _body(request: Request, kind: type[K]) -> K:
-    body = await _read(request)
+    body = await whole_body(request, BODY_LIMIT_BYTES)
     if not body and takes_nothing(kind):  # type: ignore[arg-type]
         return kind()
     check_media_type(request, JSON)
@@ -145,15 +146,6 @@ async def _body(request: Request, kind: type[K]) -> K:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise UsageError(f"The body is wrong: {error}.") from error
-
-
-async def _read(request: Request) -> bytes:
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > BODY_LIMIT_BYTES:
-            raise HTTPException(413, f"A body of JSON may have {BODY_LIMIT_BYTES} bytes.")
-    return bytes(body)
 
 
 def check_media_type(request: Request, *allowed: str) -> str:

@@ -22,7 +22,7 @@ from opsq.gateway.api.call import Call
 from opsq.gateway.api.conditions import WAIT_LIMIT_S
 from opsq.gateway.api.endpoint import Endpoint
 from opsq.gateway.blocking_queue import BlockingQueue
-from opsq.ids import Handle, SubmissionId, Token, mask_indexes, parse_handle
+from opsq.ids import Handle, SubmissionId, parse_handle
 from opsq.wire import messages as m
 
 HandleText = Annotated[str, Meta(max_length=128, description="As `reserve` has named the chunk.")]
@@ -86,12 +86,7 @@ async def reserve_chunks(call: Call, body: ReserveBody) -> ReserveDocument:
     if not asking.done():
         link.send([m.CancelWait(request.id)])
     reply = await asking
-    handles = [
-        (grant, Handle(SubmissionId(grant.submission_id), index, token))
-        for grant in reply.grants
-        for token in (Token(reply.reservation_id, grant.attempt, grant.mask, grant.mac),)
-        for index in mask_indexes(grant.block, grant.mask)
-    ]
+    handles = reply.handles()
     if handles and not is_there:
         held = m.HeldChunks.merged(handle for _, handle in handles)
         await call.ask(m.Release(call.next_id(), held), m.Completed)

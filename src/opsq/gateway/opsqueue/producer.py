@@ -11,6 +11,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from opsq.client.aio.queue import AsyncQueue
 from opsq.errors import NotFound
+from opsq.gateway.bodies import whole_body
 from opsq.gateway.context import Context
 from opsq.gateway.opsqueue import messages
 from opsq.gateway.opsqueue.submissions import IN_PROGRESS, Submissions, insert
@@ -42,7 +43,7 @@ class Producer:
     async def insert(self, request: Request) -> Response:
         """Hand over a submission."""
         try:
-            given = messages.read_insert(await _body(request))
+            given = messages.read_insert(await whole_body(request, BODY_LIMIT_BYTES))
             trace = {name: text for name in _TRACE_HEADERS if (text := request.headers.get(name))}
             trace = {name: text for name, text in trace.items() if len(text) <= TRACE_LIMIT_BYTES}
             return _json(await insert(await self._context.queue(request), given, trace))
@@ -88,7 +89,7 @@ class Producer:
     async def find_by_metadata(self, request: Request) -> Response:
         """The ids of the submissions in progress that have all pairs, ascending."""
         try:
-            pairs = messages.read_pairs(await _body(request))
+            pairs = messages.read_pairs(await whole_body(request, BODY_LIMIT_BYTES))
         except messages.BadMessage as error:
             raise HTTPException(400, str(error)) from error
         found: list[int] = []
@@ -104,17 +105,6 @@ class Producer:
     async def _states(self, request: Request) -> dict[str, int]:
         link = (await self._context.queue(request)).link
         return (await link.call(Status(link.next_id()), DaemonState)).states
-
-
-async def _body(request: Request) -> bytes:
-    parts: list[bytes] = []
-    size_bytes = 0
-    async for part in request.stream():
-        parts.append(part)
-        size_bytes += len(part)
-        if size_bytes > BODY_LIMIT_BYTES:
-            raise HTTPException(413, f"The body is longer than {BODY_LIMIT_BYTES >> 20} MiB.")
-    return b"".join(parts)
 
 
 def _id(request: Request) -> int | None:

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from opsq.errors import NotPermitted, UsageError
 from opsq.gateway.access import token_of
+from opsq.gateway.bodies import whole_body
 
 COOKIE, SECURE_COOKIE = "opsq-token", "__Host-opsq-token"
 FORM_LIMIT_BYTES, FIELDS_LIMIT = 64 << 10, 20
@@ -41,13 +42,10 @@ async def form_of(request: Request) -> dict[str, str]:
 
     Raises:
         NotPermitted: it comes from elsewhere.
-        UsageError: it is too long, or none.
+        UsageError: it is none.
+        HTTPException: it is too long.
     """
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > FORM_LIMIT_BYTES:
-            raise UsageError("The form is too long.")
+    body = await whole_body(request, FORM_LIMIT_BYTES)
     try:
         fields = dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=FIELDS_LIMIT))
     except ValueError as error:

@@ -19,7 +19,7 @@ from opsq.gateway.blocking_queue import BlockingQueue
 from opsq.gateway.page.drawing import ChunkMap, chunk_map, counts_plot, longest_plot
 from opsq.gateway.page.rendering import now_ms
 from opsq.ids import SubmissionId, blocks_of, parse_submission_id
-from opsq.strategy.tree import parse_value
+from opsq.strategy.tree import parse_pairs
 from opsq.units import parse_duration
 from opsq.wire import messages as m
 
@@ -37,8 +37,7 @@ View = Callable[[Look], dict[str, Any]]
 
 ROWS = 50
 RUNNING_SHOWN, FAILURES_SHOWN = 10, 10
-EVENTS = ("completed", "failed", "lost", "dead", "requeued", "dropped", "cancelled", "expired")
-STATES = ("scheduled", "open", "completed", "failed", "cancelled", "expired")
+FINAL_STATES = frozenset(m.STATES) - {"scheduled", "open"}
 PLOTTED = 500
 HISTORY_PAGES = 3
 """That are searched for what is rare in them."""
@@ -57,7 +56,7 @@ def overview(look: Look) -> dict[str, Any]:
     ends, _ = newest_events(daemon, m.HistoryFilter(events=["completed", "dead"]), RATE_EVENTS, 1)
     failures, _ = newest_events(daemon, m.HistoryFilter(events=list(ATTEMPTS)), FAILURES_SHOWN, HISTORY_PAGES)
     total = state.total
-    backlog = total.waiting_count + total.delayed_count + total.reserved_count
+    backlog = total.backlog_count
     rate = _rate(ends)
     return {
         "state": state,
@@ -91,7 +90,7 @@ def submissions(look: Look) -> dict[str, Any]:
         ROWS,
     )
     page = daemon.call(request, m.Listed)
-    return {"rows": page.submissions, "next": page.next_before, "states": STATES}
+    return {"rows": page.submissions, "next": page.next_before, "states": m.STATES}
 
 
 def submission(look: Look) -> dict[str, Any]:
@@ -111,7 +110,7 @@ def submission(look: Look) -> dict[str, Any]:
         "failures": composed.failed[::-1],
         "running": list(islice(running(daemon, submission_id, None, ROWS), ROWS)) if busy.rows else [],
         "map": _map(daemon, state, busy),
-        "final": state.state in STATES[2:],
+        "final": state.state in FINAL_STATES,
     }
 
 
@@ -137,7 +136,7 @@ def _map(daemon: BlockingQueue, state: m.SubmissionState, busy: m.RunningChunks)
     masks: dict[int, int] = {}
     for row in busy.rows:
         masks[row.block] = masks.get(row.block, 0) | row.mask
-    is_final = state.state in STATES[2:]
+    is_final = state.state in FINAL_STATES
     return chunk_map(count, completed, masks, (chunk.index for chunk in dead), is_final=is_final)
 
 
@@ -207,7 +206,7 @@ def history(look: Look) -> dict[str, Any]:
         "page": page,
         "rows": rows,
         "next": rows[-1].seq if len(page.rows) > ROWS else page.next_after,
-        "events": EVENTS,
+        "events": m.EVENTS,
         "plots": [
             ("Chunks by how attempts ended", "count", counts_plot(attempts or page.rows)),
             ("Longest attempt", "span", longest_plot(page.rows, "run")),
@@ -225,18 +224,12 @@ def metadata_of(text: str) -> dict[str, int | str]:
     Raises:
         UsageError: a word is none.
     """
-    found: dict[str, int | str] = {}
     try:
-        for word in shlex.split(text):
-            key, equals, value = word.partition("=")
-            if not equals:
-                raise ValueError(f"{word!r:.80} has no =")
-            found[key] = parse_value(value)
+        return parse_pairs(shlex.split(text))
     except ValueError as error:
         raise UsageError(
             f"The metadata cannot be read: {error}.", hint="Write KEY=VALUE, with spaces between."
         ) from error
-    return found
 
 
 def _chunk(text: str) -> tuple[SubmissionId, int | None]:

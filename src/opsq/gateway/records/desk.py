@@ -18,7 +18,7 @@ from opsq.client.core.new_submission import SubmitOptions, new_request_key, writ
 from opsq.errors import NoRoom, NotFound, OpsqError
 from opsq.gateway.records.gathering import Gathering
 from opsq.gateway.records.queue_defaults import KEY, QueueDefaults, selecting
-from opsq.ids import Handle, SubmissionId, Token, mask_indexes
+from opsq.ids import Handle, mask_indexes
 from opsq.traces import TraceContext
 from opsq.wire.messages import (
     CancelWait,
@@ -228,12 +228,7 @@ class Desk:
 
     def _taken(self, reply: Reserved) -> list[Taken]:
         self._learn(reply.submissions)
-        return [
-            Taken(Handle(SubmissionId(grant.submission_id), index, token), grant.attempt)
-            for grant in reply.grants
-            for token in (Token(reply.reservation_id, grant.attempt, grant.mask, grant.mac),)
-            for index in mask_indexes(grant.block, grant.mask)
-        ]
+        return [Taken(handle, grant.attempt) for grant, handle in reply.handles()]
 
     def _learn(self, submissions: Iterable[SubmissionContent]) -> None:
         for described in submissions:

@@ -21,13 +21,14 @@ from starlette.types import Receive, Scope, Send
 from opsq import traces
 from opsq.client.aio.queue import AsyncQueue
 from opsq.errors import ChunkTooLarge, InvalidHandle, NoRoom
+from opsq.gateway.bodies import whole_body
 from opsq.gateway.context import Context
 from opsq.gateway.exposition import exposed
-from opsq.gateway.problems import problem
 from opsq.gateway.records.desk import Desk, NewRecord, Taken
 from opsq.gateway.records.queue_defaults import DEFAULT_NAME, QueueTable, checked_name
 from opsq.gateway.records.queue_metrics import QueueMetrics
 from opsq.gateway.records.room import Room
+from opsq.gateway.waiting import gone
 from opsq.ids import Handle, parse_handle
 
 BODY_LIMIT_BYTES = 1 << 20
@@ -61,10 +62,6 @@ _POST, _NACK, _WAIT = msgspec.json.Decoder(_Post), msgspec.json.Decoder(_Nack), 
 _ENCODER = msgspec.json.Encoder()
 _INVALID = (msgspec.MsgspecError, UnicodeError, RecursionError)
 """What a body that is not ours raises; the last, one that is nested too deeply."""
-
-
-class _BodyTooLarge(Exception):
-    """A body has more than `BODY_LIMIT_BYTES`."""
 
 
 def routes(context: Context) -> list[BaseRoute]:
@@ -137,8 +134,6 @@ class _Records:
         try:
             body = await self._body(request)
             given = _NACK.decode(body) if body else _Nack()
-        except _BodyTooLarge:
-            return _too_large()
         except _INVALID:
             return _invalid_body()
         delay_s = None if given.delay_ms is None else max(given.delay_ms, 0.0) / 1000
@@ -154,8 +149,6 @@ class _Records:
         try:
             given = _POST.decode(await self._body(request))
             record = NewRecord(name, given.payload.encode(), max(given.delay_ms or 0.0, 0.0) / 1000, traces.current())
-        except _BodyTooLarge:
-            return _too_large()
         except _INVALID:
             return _invalid_body()
         desk = await self._desk(request)
@@ -198,7 +191,7 @@ class _Records:
             if not is_over.done():
                 is_over.set_result(None)
 
-        watches = [loop.create_task(_gone(request)), loop.create_task(self._context.stopping.wait())]
+        watches = [loop.create_task(gone(request)), loop.create_task(self._context.stopping.wait())]
         for watch in watches:
             watch.add_done_callback(end)
         try:
@@ -224,14 +217,7 @@ class _Records:
     async def _body(self, request: Request) -> bytes:
         """The body of somebody whom the daemon lets in."""
         await self._context.queue(request)
-        if int(request.headers.get("content-length", 0)) > BODY_LIMIT_BYTES:
-            raise _BodyTooLarge
-        body = bytearray()
-        async for part in request.stream():
-            body += part
-            if len(body) > BODY_LIMIT_BYTES:
-                raise _BodyTooLarge
-        return bytes(body)
+        return await whole_body(request, BODY_LIMIT_BYTES)
 
     async def _desk(self, request: Request) -> Desk:
         queue = await self._context.queue(request)
@@ -241,19 +227,9 @@ class _Records:
         return desk
 
 
-async def _gone(request: Request) -> None:
-    """Wait until the client has closed its connection."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
 def _json(body: object, status: int = 200) -> Response:
     return Response(_ENCODER.encode(body), status, media_type="application/json")
 
 
 def _invalid_body() -> Response:
     return _json({"message": "Invalid body"}, 400)
-
-
-def _too_large() -> Response:
-    return problem(413, "http", f"A body may have {BODY_LIMIT_BYTES} bytes.")

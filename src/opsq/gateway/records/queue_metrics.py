@@ -9,10 +9,11 @@ import contextlib
 import heapq
 import math
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 
 from opsq.client.aio.queue import AsyncQueue
 from opsq.gateway.records.queue_defaults import DEFAULT_NAME, KEY, QueueDefaults, is_name
-from opsq.metrics import VALUES_LIMIT, Family, backlog
+from opsq.metrics import VALUES_LIMIT, Family
 from opsq.wire.messages import Counts, DaemonState, Status
 
 _KNOWN_LIMIT = 4096
@@ -61,7 +62,9 @@ class QueueMetrics:
         """Those of the default queue, without a label, as its paths have no name, and of the largest backlogs."""
         state = await self._state(asked)
         known = [counts for counts in state.by if isinstance(counts.value, str) and is_name(counts.value)]
-        largest = {str(counts.value): counts for counts in heapq.nlargest(VALUES_LIMIT, known, key=backlog)}
+        largest = {
+            str(counts.value): counts for counts in heapq.nlargest(VALUES_LIMIT, known, key=attrgetter("backlog_count"))
+        }
         default = next((counts for counts in known if counts.value == DEFAULT_NAME), _nothing(DEFAULT_NAME))
         return self._families(state, {DEFAULT_NAME: default} | largest, is_alone=False)
 

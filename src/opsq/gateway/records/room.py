@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from opsq.gateway.connections import Connections
 from opsq.gateway.records.queue_defaults import KEY, QueueDefaults
-from opsq.wire.messages import Counts, DaemonState, Status
+from opsq.wire.messages import DaemonState, Status
 
 FRESH_S = 1.0
 
@@ -39,13 +39,9 @@ class Room:
         if time.monotonic() - self._counted_at >= FRESH_S or self._counted.get(name, 0) + wanted > limit:
             link = (await self._connections.queue()).link
             state = await link.call(Status(link.next_id(), KEY), DaemonState)
-            self._counted = {str(counts.value): _unfinished(counts) for counts in state.by}
+            self._counted = {str(counts.value): counts.backlog_count for counts in state.by}
             self._counted_at = time.monotonic()
         there = self._counted.get(name, 0)
         room = max(min(limit - there, wanted), 0)
         self._counted[name] = there + room
         return room
-
-
-def _unfinished(counts: Counts) -> int:
-    return counts.waiting_count + counts.delayed_count + counts.reserved_count

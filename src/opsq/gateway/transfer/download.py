@@ -27,7 +27,7 @@ from opsq.documents.shape import ErrorShape, text_or_base64
 from opsq.documents.submissions import ResultShape
 from opsq.errors import OpsqError, WorkFailed
 from opsq.gateway.transfer.byte_range import ByteRange
-from opsq.gateway.transfer.stopping import Stopping, unless
+from opsq.gateway.waiting import Stopping, unless
 from opsq.wire.messages import ResultRows
 
 EXTENTS_LIMIT_COUNT = 64

@@ -11,7 +11,7 @@ from typing import Annotated, Self
 import msgspec
 from msgspec import Meta
 
-from opsq.ids import Handle, Token, mask_indexes
+from opsq.ids import Handle, SubmissionId, Token, mask_indexes
 from opsq.wire.messages.fields import (
     RESULT_INLINE_BYTES,
     Block,
@@ -195,6 +195,15 @@ class Reserved(Message):
     grants: list[Grant] = []
     submissions: list[SubmissionContent] = []
     is_empty: bool = False
+
+    def handles(self) -> list[tuple[Grant, Handle]]:
+        """Each chunk, in the order of the strategy, with the grant that it is of."""
+        return [
+            (grant, Handle(SubmissionId(grant.submission_id), index, token))
+            for grant in self.grants
+            for token in (Token(self.reservation_id, grant.attempt, grant.mask, grant.mac),)
+            for index in mask_indexes(grant.block, grant.mask)
+        ]
 
 
 class Complete(Message):

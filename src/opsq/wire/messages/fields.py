@@ -5,7 +5,7 @@ This file must not define a message.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -47,6 +47,10 @@ Reason = Annotated[str, Meta(max_length=16384)]
 Bytes = Annotated[bytes, Meta(max_length=1 << 24)]
 WeightNumber = Annotated[float, Meta(gt=0, le=1e9)]
 StrategyText = Annotated[str, Meta(max_length=65536)]
+StateName = Literal["scheduled", "open", "completed", "failed", "cancelled", "expired"]
+EventName = Literal["completed", "failed", "lost", "dead", "requeued", "dropped", "cancelled", "expired"]
+STATES, EVENTS = get_args(StateName), get_args(EventName)
+"""Of submissions, and of the history; later daemons may know more."""
 Detail = int | float | str
 """A number or name in a sentence."""
 

@@ -43,6 +43,11 @@ class Counts(Record):
     dead_count: Count
     skipped_count: Count
 
+    @property
+    def backlog_count(self) -> int:
+        """Chunks that are waiting, delayed or reserved."""
+        return self.waiting_count + self.delayed_count + self.reserved_count
+
 
 class ConsumerState(Record):
     """A connected consumer or the holder of a lease."""

@@ -1,4 +1,4 @@
-"""What becomes of a wait when the gateway begins to end.
+"""What ends a wait early: the client has gone, or the gateway begins to end.
 
 It must not know what is waited for.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
+
+from starlette.requests import Request
 
 from opsq.errors import Unreachable
 
@@ -35,3 +37,9 @@ async def unless(stopping: asyncio.Event | None, waiting: Coroutine[Any, Any, R]
     finally:
         for task in tasks:
             task.cancel()
+
+
+async def gone(request: Request) -> None:
+    """Wait until the client has closed its connection; the body must have been read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
