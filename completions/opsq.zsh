@@ -783,15 +783,15 @@ _opsq() {
         schedule)
           if (( CURRENT == 2 )); then
             verbs=(
-              'list:List schedules: name, time, next instant, result of the last, and how many were made, skipped and missed.'
-              'add:Add a schedule: the daemon makes a submission of one chunk each time, once, also over restarts and crashes.'
-              'edit:Change a schedule; what it has made stays, and what is not given stays as it is.'
-              'show:Show a schedule: when it comes next, what it has made, and what it makes.'
-              'pause:Pass over the instants of schedules until they are resumed; what runs goes on.'
-              'resume:Go on with paused schedules from now; `opsq schedule backfill` makes what passed meanwhile.'
-              'trigger:Make a submission of a schedule now, also while it is paused or another runs; prints its id.'
-              'backfill:Make the submissions of the planned instants between two that have none; prints their ids.'
-              'rm:Remove schedules; the submissions they have made stay.'
+              'list:List schedules: name, time, next instant, state of the last submission; instants made, skipped and missed.'
+              'add:Add a schedule: the daemon makes one submission of one chunk for each planned instant, despite restarts.'
+              'edit:Change a schedule: options that are not given keep their values, and submissions already made are not affected.'
+              'show:Show a schedule: its next instants, what it has made, and its options.'
+              'pause:Pause schedules: planned instants pass without a submission until they are resumed; running work continues.'
+              'resume:Resume paused schedules from now on; `opsq schedule backfill` makes up for what they missed.'
+              'trigger:Make a submission of a schedule now, even if it is paused or another is unfinished; prints its id.'
+              'backfill:Make submissions for planned instants of the past that have none; prints their ids.'
+              'rm:Remove schedules; their submissions stay.'
             )
             _describe -t verbs verb verbs && ret=0
             return ret
@@ -805,12 +805,12 @@ _opsq() {
             add)
               _arguments -s -S $flags \
                 '--tz=[The time zone of WHEN, such as Europe/Amsterdam; UTC by default.]:ZONE: ' \
-                '--jitter=[Make each later by up to this long.]:D: ' \
-                '--overlap=[While the last one has not ended\: leave the next out (default), let it wait, run both, or cancel the last.]:skip|queue|allow|cancel:(skip queue allow cancel)' \
-                '--catch-up=[What to make up for if no daemon ran\: none, last (default) or all; =D\: nothing from longer ago.]:HOW[=D]: ' \
-                '--from=[None is planned before this.]:INSTANT: ' \
-                '--until=[None is planned from this on.]:INSTANT: ' \
-                '--on-failure=[When one fails, pause the schedule, or continue (default).]:pause|continue:(pause continue)' \
+                '--jitter=[Delay each submission by up to this long.]:D: ' \
+                '--overlap=[If the previous submission is unfinished\: skip this one (default), queue it, allow both, or cancel that.]:skip|queue|allow|cancel:(skip queue allow cancel)' \
+                '--catch-up=[What to catch up on after downtime\: none, last (default) or all; with =D nothing older than that.]:HOW[=D]: ' \
+                '--from=[Plan nothing before this instant.]:INSTANT: ' \
+                '--until=[Plan nothing from this instant on.]:INSTANT: ' \
+                '--on-failure=[If a submission fails\: pause the schedule, or continue (default).]:pause|continue:(pause continue)' \
                 '*-m+[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
                 '*--metadata=[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
                 '--title=[A line for people, which lists and progress show.]:TEXT: ' \
@@ -834,15 +834,15 @@ _opsq() {
               ;;
             edit)
               _arguments -s -S $flags \
-                '--when=[Another time, as `opsq schedule add` takes it.]:WHEN: ' \
-                '--content=[Another chunk.]:FILE|-:_files' \
+                '--when=[A new time, as for `opsq schedule add`.]:WHEN: ' \
+                '--content=[New content for the chunk.]:FILE|-:_files' \
                 '--tz=[The time zone of WHEN, such as Europe/Amsterdam; UTC by default.]:ZONE: ' \
-                '--jitter=[Make each later by up to this long.]:D: ' \
-                '--overlap=[While the last one has not ended\: leave the next out (default), let it wait, run both, or cancel the last.]:skip|queue|allow|cancel:(skip queue allow cancel)' \
-                '--catch-up=[What to make up for if no daemon ran\: none, last (default) or all; =D\: nothing from longer ago.]:HOW[=D]: ' \
-                '--from=[None is planned before this.]:INSTANT: ' \
-                '--until=[None is planned from this on.]:INSTANT: ' \
-                '--on-failure=[When one fails, pause the schedule, or continue (default).]:pause|continue:(pause continue)' \
+                '--jitter=[Delay each submission by up to this long.]:D: ' \
+                '--overlap=[If the previous submission is unfinished\: skip this one (default), queue it, allow both, or cancel that.]:skip|queue|allow|cancel:(skip queue allow cancel)' \
+                '--catch-up=[What to catch up on after downtime\: none, last (default) or all; with =D nothing older than that.]:HOW[=D]: ' \
+                '--from=[Plan nothing before this instant.]:INSTANT: ' \
+                '--until=[Plan nothing from this instant on.]:INSTANT: ' \
+                '--on-failure=[If a submission fails\: pause the schedule, or continue (default).]:pause|continue:(pause continue)' \
                 '*-m+[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
                 '*--metadata=[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
                 '--title=[A line for people, which lists and progress show.]:TEXT: ' \
@@ -864,12 +864,12 @@ _opsq() {
               ;;
             show)
               _arguments -s -S $flags \
-                '--next=[How many of the next instants to show.]:N: ' \
+                '--next=[How many of the next planned instants to show.]:N: ' \
                 '1:NAME: ' && ret=0
               ;;
             pause)
               _arguments -s -S $flags \
-                '--note=[Why, for those who look.]:TEXT: ' \
+                '--note=[Why; shown by `opsq schedule show`.]:TEXT: ' \
                 '*:NAME: ' && ret=0
               ;;
             resume)

@@ -47,17 +47,21 @@ REFUSALS: dict[str, str] = {
     "unknown_schedule": "There is no schedule {name}.\n`opsq schedule list` lists them.",
     "schedule_exists": "There is a schedule {name} already.\n`opsq schedule edit {name}` changes it.",
     "bad_schedule": (
-        "{when!r} is no time: {why}.\nGive five fields, as in '30 2 * * *', a name such as @daily, or 'every 15m'."
+        "{when!r} is not a schedule: {why}.\n"
+        "Write five fields, as in '30 2 * * *', a name such as @daily, or 'every 15m'."
     ),
-    "never_planned": "{when!r} never comes.\nLook at its day and month.",
-    "unknown_zone": "There is no time zone {zone!r}.\nZones are named as in Europe/Amsterdam.",
+    "never_planned": "{when!r} never matches a date.\nCheck its day and month.",
+    "unknown_zone": "There is no time zone {zone!r}.\nUse a name such as Europe/Amsterdam.",
     "template_of_one": (
-        "Schedule {name} makes many submissions, so they cannot have one key, start or expiry instant.\n"
+        "Schedule {name} makes many submissions, which cannot share a key, a start or an instant of expiry.\n"
         "Leave these out; `--expires` takes a duration."
     ),
-    "empty_schedule": "Schedule {name} would end before it begins.\nGive an --until that is later than --from.",
-    "catch_up_without": "Schedule {name} catches nothing up, so it needs no bound for that.",
-    "long_backfill": "That is more than {limit} instants.\nBackfill a shorter time, then the next.",
+    "empty_schedule": "Schedule {name} would end before it begins.\nGive an --until later than --from.",
+    "catch_up_without": (
+        "Schedule {name} catches up on nothing, so there is nothing to bound.\n"
+        "Leave out the bound, or catch up on the last or on all."
+    ),
+    "long_backfill": "That is more than {limit} instants.\nBackfill a shorter period, then the next.",
     # What a submission may be.
     "built_in_key": "The metadata key {key!r} is built in.\nChoose another name for the key.",
     "weight_without_pair": "A weight for {key!r} needs that key in the metadata.",

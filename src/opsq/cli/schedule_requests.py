@@ -51,13 +51,13 @@ def print_fired(caller: Caller, reply: Submitted) -> None:
 
 
 def remark_next(caller: Caller, state: ScheduleState) -> None:
-    """Say when a schedule comes next."""
+    """Tell the next planned instant of a schedule."""
     if state.paused_at is not None:
         caller.remark(f"{state.schedule.name} is paused.")
     elif state.upcoming:
-        caller.remark(f"{state.schedule.name} comes next at {caller.named_instant(state.upcoming[0])}.")
+        caller.remark(f"Next planned instant of {state.schedule.name}: {caller.named_instant(state.upcoming[0])}.")
     else:
-        caller.remark(f"{state.schedule.name} does not come any more.")
+        caller.remark(f"No further instant of {state.schedule.name} is planned.")
 
 
 def result_text(state: ScheduleState) -> str:

@@ -77,6 +77,6 @@ class SchedulesDocument(Shape):
 
 
 class FiredDocument(Shape):
-    """`opsq schedule trigger`, `opsq schedule backfill`: the submissions that were made, by planned instant."""
+    """`opsq schedule trigger`, `opsq schedule backfill`: the submissions that were made, oldest instant first."""
 
     submission_ids: list[str]

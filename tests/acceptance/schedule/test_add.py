@@ -50,9 +50,9 @@ def test_it_is_there_after_a_restart_and_was_made_up_for(queue):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["n", "61 * * * *"], "is no time"),
-        (["n", "0 0 30 2 *"], "is no time"),
-        (["n", "@reboot"], "is no time"),
+        (["n", "61 * * * *"], "is not a schedule"),
+        (["n", "0 0 30 2 *"], "is not a schedule"),
+        (["n", "@reboot"], "is not a schedule"),
         (["n", "every 0s"], "the shortest is every 1s"),
         (["n", "@daily", "--tz", "Europe/Nowhere"], "no time zone"),
         (["a b", "@daily"], "name"),

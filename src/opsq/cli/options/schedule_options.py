@@ -18,19 +18,19 @@ class Timing(NamedTuple):
     """Each field is an option; None: it was not given."""
 
     zone: str | None = option("--tz ZONE", "The time zone of WHEN, such as Europe/Amsterdam; UTC by default.")
-    jitter_s: float | None = option("--jitter D", "Make each later by up to this long.", duration)
+    jitter_s: float | None = option("--jitter D", "Delay each submission by up to this long.", duration)
     overlap: Literal["skip", "queue", "allow", "cancel"] | None = option(
         "--overlap skip|queue|allow|cancel",
-        "While the last one has not ended: leave the next out (default), let it wait, run both, or cancel the last.",
+        "If the previous submission is unfinished: skip this one (default), queue it, allow both, or cancel that.",
     )
     catch_up: str | None = option(
         "--catch-up HOW[=D]",
-        "What to make up for if no daemon ran: none, last (default) or all; =D: nothing from longer ago.",
+        "What to catch up on after downtime: none, last (default) or all; with =D nothing older than that.",
     )
-    from_at: int | None = option("--from INSTANT", "None is planned before this.", values.instant)
-    until_at: int | None = option("--until INSTANT", "None is planned from this on.", values.instant)
+    from_at: int | None = option("--from INSTANT", "Plan nothing before this instant.", values.instant)
+    until_at: int | None = option("--until INSTANT", "Plan nothing from this instant on.", values.instant)
     on_failure: Literal["pause", "continue"] | None = option(
-        "--on-failure pause|continue", "When one fails, pause the schedule, or continue (default)."
+        "--on-failure pause|continue", "If a submission fails: pause the schedule, or continue (default)."
     )
 
     def as_fields(self) -> dict[str, Any]:

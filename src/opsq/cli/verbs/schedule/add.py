@@ -16,13 +16,16 @@ from opsq.wire.messages import Changed, PutSchedule, Schedule
 
 def add(
     caller: Caller,
-    name: str = argument("NAME", "What it is called; its submissions have the pair schedule=NAME."),
-    when: str = argument("WHEN", "As in cron, such as '30 2 * * *'; or @daily, or 'every 15m'."),
-    file: str | None = argument("[FILE]", "Becomes the chunk; - is stdin. Without it, the chunk says when it is for."),
+    name: str = argument("NAME", "The name of the schedule; its submissions get the metadata schedule=NAME."),
+    when: str = argument("WHEN", "A cron expression such as '30 2 * * *', @daily and the like, or 'every 15m'."),
+    file: str | None = argument(
+        "[FILE]",
+        "The content of the chunk; - is stdin. By default the chunk names the schedule and the planned instant.",
+    ),
     timing: Timing = options(Timing),
     rules: Rules = options(Rules),
 ) -> None:
-    """Add a schedule: the daemon makes a submission of one chunk each time, once, also over restarts and crashes."""
+    """Add a schedule: the daemon makes one submission of one chunk for each planned instant, despite restarts."""
     template = Template().rules(**rules.as_fields())
     if file is not None:
         template = replace(template, content=content_of(file, template.request_key), chunks_count=1)

@@ -15,9 +15,13 @@ def backfill(
     from_at: int = argument("FROM", "The first instant.", instant),
     to_at: int = argument("TO", "Before this one.", instant),
 ) -> None:
-    """Make the submissions of the planned instants between two that have none; prints their ids."""
+    """Make submissions for planned instants of the past that have none; prints their ids."""
     with caller.connect() as daemon:
         reply = daemon.call(BackfillSchedule(daemon.next_id(), name, from_at, to_at), Submitted)
     print_fired(caller, reply)
     if not any(one.is_new for one in reply.created):
-        caller.remark(f"All {len(reply.created)} are there." if reply.created else "None is planned in that time.")
+        caller.remark(
+            f"All {len(reply.created)} instants already have submissions."
+            if reply.created
+            else "No instant is planned then."
+        )

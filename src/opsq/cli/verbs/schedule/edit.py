@@ -16,14 +16,14 @@ from opsq.wire.messages import Changed, PutSchedule
 def edit(
     caller: Caller,
     name: str = argument("NAME", "As `opsq schedule list` lists it."),
-    when: str | None = option("--when WHEN", "Another time, as `opsq schedule add` takes it."),
-    content: str | None = option("--content FILE|-", "Another chunk."),
+    when: str | None = option("--when WHEN", "A new time, as for `opsq schedule add`."),
+    content: str | None = option("--content FILE|-", "New content for the chunk."),
     timing: Timing = options(Timing),
     rules: Rules = options(Rules),
 ) -> None:
-    """Change a schedule; what it has made stays, and what is not given stays as it is.
+    """Change a schedule: options that are not given keep their values, and submissions already made are not affected.
 
-    Pairs of -m are added to those it has.
+    Metadata given with -m is added.
     """
     fields = rules.as_fields()
     with caller.connect() as daemon:

@@ -9,7 +9,7 @@ from opsq.wire.messages import ScheduleState
 
 
 def list_(caller: Caller) -> None:
-    """List schedules: name, time, next instant, result of the last, and how many were made, skipped and missed."""
+    """List schedules: name, time, next instant, state of the last submission; instants made, skipped and missed."""
     with caller.connect() as daemon:
         found = list(all_of(daemon))
     caller.document(SchedulesDocument([ScheduleShape.from_state(state) for state in found]))

@@ -1,4 +1,4 @@
-"""The verb schedule pause: the instants of schedules are passed over."""
+"""The verb schedule pause: planned instants pass without a submission."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from opsq.wire.messages import Changed, PauseSchedule
 def pause(
     caller: Caller,
     names: list[str] = argument("NAME...", "As `opsq schedule list` lists them."),
-    note: str = option("--note TEXT", "Why, for those who look.", default=""),
+    note: str = option("--note TEXT", "Why; shown by `opsq schedule show`.", default=""),
 ) -> None:
-    """Pass over the instants of schedules until they are resumed; what runs goes on."""
+    """Pause schedules: planned instants pass without a submission until they are resumed; running work continues."""
     with caller.connect() as daemon:
         count = sum(
             daemon.call(PauseSchedule(daemon.next_id(), name, caller_name(), note), Changed).count for name in names

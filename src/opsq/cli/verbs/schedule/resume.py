@@ -1,4 +1,4 @@
-"""The verb schedule resume: paused schedules come again."""
+"""The verb schedule resume: paused schedules continue."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from opsq.wire.messages import Changed, ResumeSchedule
 
 
 def resume(caller: Caller, names: list[str] = argument("NAME...", "As `opsq schedule list` lists them.")) -> None:
-    """Go on with paused schedules from now; `opsq schedule backfill` makes what passed meanwhile."""
+    """Resume paused schedules from now on; `opsq schedule backfill` makes up for what they missed."""
     with caller.connect() as daemon:
         count = sum(daemon.call(ResumeSchedule(daemon.next_id(), name), Changed).count for name in names)
         found = [find(daemon, name) for name in names]

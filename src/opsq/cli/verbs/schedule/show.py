@@ -12,9 +12,9 @@ from opsq.wire.messages import UPCOMING_LIMIT
 def show(
     caller: Caller,
     name: str = argument("NAME", "As `opsq schedule list` lists it."),
-    upcoming: int = option("--next N", "How many of the next instants to show.", Whole(0, UPCOMING_LIMIT), 3),
+    upcoming: int = option("--next N", "How many of the next planned instants to show.", Whole(0, UPCOMING_LIMIT), 3),
 ) -> None:
-    """Show a schedule: when it comes next, what it has made, and what it makes."""
+    """Show a schedule: its next instants, what it has made, and its options."""
     with caller.connect() as daemon:
         state = find(daemon, name, upcoming)
     caller.document(ScheduleShape.from_state(state))

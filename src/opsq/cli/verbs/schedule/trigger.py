@@ -9,7 +9,7 @@ from opsq.wire.messages import Submitted, TriggerSchedule
 
 
 def trigger(caller: Caller, name: str = argument("NAME", "As `opsq schedule list` lists it.")) -> None:
-    """Make a submission of a schedule now, also while it is paused or another runs; prints its id."""
+    """Make a submission of a schedule now, even if it is paused or another is unfinished; prints its id."""
     with caller.connect() as daemon:
         reply = daemon.call(TriggerSchedule(daemon.next_id(), name), Submitted)
     print_fired(caller, reply)
