@@ -46,11 +46,11 @@ ARROWS: dict[str, frozenset[str]] = {
     ),  # words of options and of the protocol
     "runner": frozenset({"client", "clock", "content", "wire.messages"}),
     "documents": frozenset({"content", "metrics", "strategy", "wire.messages"}),
+    "options": frozenset({"content", "settings", "strategy.tree", "wire.messages"}),
     "gateway": frozenset(
         {
-            *("cli.options.chunk_options", "cli.options.option", "cli.options.result_options"),
-            *("cli.options.submission_options", "client", "content", "daemon.process_setup"),
-            *("daemon.sockets", "documents", "metrics", "strategy.tree", "traces", "wire"),
+            *("client", "content", "daemon.process_setup", "daemon.sockets", "documents", "metrics", "options"),
+            *("strategy.tree", "traces", "wire"),
         }
     ),  # it listens as the daemon does, and takes options of verbs as parameters
     "metrics": frozenset({"wire.messages"}),  # what the gateway serves and `opsq metrics` prints

@@ -11,7 +11,7 @@ import inspect
 from typing import NamedTuple
 
 from opsq.cli.app import GROUPS, VERBS, VERSION, function_of
-from opsq.cli.options.option import GLOBAL, OneOf, Option, declared
+from opsq.options.option import GLOBAL, OneOf, Option, declared
 from opsq.settings import SETTINGS
 
 

@@ -63,7 +63,7 @@ def run(argv: Sequence[str]) -> int:
 
 def _run(words: list[str]) -> int:
     _load_msgspec()
-    from opsq.cli.options.command_line import split_verb
+    from opsq.options.command_line import split_verb
 
     verb, rest = split_verb(words)
     if verb and verb[0] in HOT_VERBS and not _wants_help(rest):
@@ -71,7 +71,7 @@ def _run(words: list[str]) -> int:
 
         return run_hot(verb[0], rest)
     if verb == ["completion"] and rest and rest[0] not in {"bash", "zsh", "fish"}:
-        from opsq.cli.options.completion_candidates import KINDS, offer
+        from opsq.cli.completion_candidates import KINDS, offer
 
         if rest[0] in KINDS:
             return offer(rest[0], rest[1:])

@@ -18,9 +18,9 @@ from typing import Any, Literal, NamedTuple
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.exceptions import Abort, Exit, TyperException
 
-from opsq.cli.options.command_line import split_verb
-from opsq.cli.options.option import GLOBAL, OneOf, Option, boolean, declared, option
 from opsq.errors import UsageError
+from opsq.options.command_line import split_verb
+from opsq.options.option import GLOBAL, OneOf, Option, boolean, declared, option
 from opsq.version import __version__
 
 HELP = """\

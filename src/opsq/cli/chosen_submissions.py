@@ -10,15 +10,15 @@ from typing import NamedTuple
 
 from opsq.cli.caller import Caller
 from opsq.cli.lasting_connection import LastingConnection
-from opsq.cli.options import values
-from opsq.cli.options.conditions import SubmissionConditions
-from opsq.cli.options.option import option
 from opsq.cli.output.long_list import Listing, print_list
 from opsq.documents.asking import Asked
 from opsq.documents.submission_text import pairs_text
 from opsq.documents.submissions import ChangedDocument, ListDocument, SubmissionShape
 from opsq.errors import Conflict, NotFound, OpsqError, UsageError
 from opsq.ids import SubmissionId, made_at
+from opsq.options import values
+from opsq.options.conditions import SubmissionConditions
+from opsq.options.option import option
 from opsq.wire.messages import Changed, List, Listed, Request, SubmissionState
 
 DRY_RUN = option("--dry-run", "Change nothing; list the submissions that would change.")

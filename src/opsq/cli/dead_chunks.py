@@ -15,8 +15,6 @@ from msgspec.structs import replace
 
 from opsq.cli.caller import Caller
 from opsq.cli.lasting_connection import LastingConnection
-from opsq.cli.options.conditions import chunk_name
-from opsq.cli.options.option import argument, option
 from opsq.cli.output.long_list import Listing, print_list
 from opsq.cli.stopped_queue import asked
 from opsq.client.core.result_pages import request_parts
@@ -28,6 +26,8 @@ from opsq.documents.submission_text import ended
 from opsq.documents.submissions import DeadDocument, DeadShape, input_fields
 from opsq.errors import UsageError
 from opsq.ids import SubmissionId
+from opsq.options.conditions import chunk_name
+from opsq.options.option import argument, option
 from opsq.wire.messages import Dead, DeadChunk, DeadChunks, DeadFilter, Drop, Requeue
 
 NAMES = argument("[ID...]", "Submissions, for all their dead chunks, or single chunks as SUBMISSION/INDEX.")

@@ -12,8 +12,8 @@ from importlib import import_module
 from typing import NamedTuple
 
 from opsq.cli.caller import Caller
-from opsq.cli.options.option import Declared, Value, declared
 from opsq.errors import UsageError
+from opsq.options.option import Declared, Value, declared
 
 
 class Given(NamedTuple):

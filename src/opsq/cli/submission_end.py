@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Self
 
 from opsq.cli.caller import Caller
 from opsq.cli.lasting_connection import RECONNECT_S, LastingConnection
-from opsq.cli.options import values
 from opsq.cli.output.folding import folded
 from opsq.cli.output.progress import new_progress, print_above
 from opsq.client.core.transport import expect
@@ -24,6 +23,7 @@ from opsq.documents.progress_meter import ProgressMeter
 from opsq.documents.submission_text import ending, named
 from opsq.errors import TimedOut, Unreachable, WorkFailed
 from opsq.ids import SubmissionId
+from opsq.options import values
 from opsq.wire.messages import ErrorReply, Heartbeat, Show, Shown, SubmissionState, Wait
 
 if TYPE_CHECKING:

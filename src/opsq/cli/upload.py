@@ -16,8 +16,7 @@ from msgspec.structs import replace
 
 from opsq import traces
 from opsq.cli.caller import Caller
-from opsq.cli.options.option import duration
-from opsq.cli.options.submission_template import Template
+from opsq.cli.submission_template import Template
 from opsq.client.sync.connection import Connection
 from opsq.content.content_copy import copy_chunks
 from opsq.content.content_store import Store
@@ -28,6 +27,7 @@ from opsq.content.manifest import Content, encode
 from opsq.content.splitter import Splitting
 from opsq.content.store_kinds import open_store
 from opsq.errors import InputUnreadable, NoRoom, OpsqError, Unreachable, UsageError
+from opsq.options.option import duration
 from opsq.wire.messages import Capacity, CheckCapacity, Created, NewSubmission, Submit, Submitted
 
 RESEND_S = 10.0

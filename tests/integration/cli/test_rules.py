@@ -18,9 +18,9 @@ import pytest
 import opsq
 from daemons import connected, end, running
 from opsq.__main__ import run
-from opsq.cli.options.rule_options import rate
 from opsq.daemon import lifecycle
 from opsq.errors import NotPermitted, UsageError
+from opsq.options.rule_options import rate
 from opsq.settings import Settings
 from opsq.units import format_rate
 from opsq.wire import messages as m

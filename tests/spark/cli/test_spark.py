@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import opsq
-from opsq.cli.options.program_options import Consuming
+from opsq.cli.program_options import Consuming
 from opsq.cli.spark.data_sets import Writing, _format_of
 from opsq.cli.spark.fleet_work import FLEET_PROGRAMS
 from opsq.cli.spark.job import Session, spark_failure

@@ -15,10 +15,10 @@ import pytest
 from opsq import errors
 from opsq.__main__ import HOT_VERBS
 from opsq.cli import app
-from opsq.cli.options.option import GLOBAL, OptionSet, declared
 from opsq.cli.output.error_report import as_failure, report_error
 from opsq.documents.shape import instant, text_or_base64
 from opsq.errors import OpsqError, UsageError
+from opsq.options.option import GLOBAL, OptionSet, declared
 
 VERBS = [full for name in app.VERBS for full in ([f"{name} {part}" for part in app.GROUPS.get(name, ())] or [name])]
 

@@ -12,9 +12,9 @@ from typer.exceptions import TyperException
 
 from opsq.cli import app
 from opsq.cli.hot_verbs import Given, parse
-from opsq.cli.options.command_line import split_verb, wants_json
-from opsq.cli.options.option import declared
 from opsq.errors import UsageError
+from opsq.options.command_line import split_verb, wants_json
+from opsq.options.option import declared
 
 SLOW = [
     "typer",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from opsq.cli.caller import Caller
-from opsq.cli.options.submission_template import Template
+from opsq.cli.submission_template import Template
 from opsq.cli.upload import RoomDeadline, Upload, expand
 from opsq.content.content_writer import ContentWriter
 from opsq.content.splitter import Splitting

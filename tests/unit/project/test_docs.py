@@ -21,10 +21,10 @@ import pytest
 from needs import need
 from opsq import errors
 from opsq.cli.app import GROUPS, HELP, VERBS, function_of
-from opsq.cli.options.option import declared
 from opsq.cli.output import installation_documents
 from opsq.cli.spark import spark_documents
 from opsq.documents import daemon, queues, schedules, shape, strategies, submissions
+from opsq.options.option import declared
 from opsq.settings import SETTINGS
 from opsq.spark.report import rows
 from opsq.strategy.tree import NODES

@@ -10,10 +10,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from opsq.cli.options.command_line import wants_json
 from opsq.cli.output.folding import folded
 from opsq.errors import Bug, InputUnreadable, NotPermitted, OpsqError, StorageFull, UsageError
 from opsq.filesystem import is_no_room
+from opsq.options.command_line import wants_json
 from opsq.printable import printable
 
 _PLAIN_CHARACTERS = 200

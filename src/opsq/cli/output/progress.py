@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from opsq.cli.caller import Caller
-from opsq.cli.options.values import counted
 from opsq.cli.output.folding import folded
 from opsq.cli.output.output_thread import OutputThread
 from opsq.documents.progress_meter import ProgressMeter
 from opsq.documents.readable import clean
 from opsq.documents.submission_text import pairs_text
 from opsq.documents.submissions import ChunkEndShape, input_fields
+from opsq.options.values import counted
 from opsq.runner.progress import ChunkEnd, PoolProgress, ProgressViewer
 from opsq.units import signal_name
 

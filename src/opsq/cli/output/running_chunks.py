@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opsq.cli.caller import Caller
-from opsq.cli.options.values import now_ms
 from opsq.documents.submission_text import host_of, named, nth, span_of
 from opsq.documents.submissions import RunningShape
 from opsq.ids import SubmissionId
+from opsq.options.values import now_ms
 
 
 def draw(caller: Caller, submission_id: SubmissionId, chunks: Sequence[RunningShape]) -> None:

@@ -13,12 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 from opsq.cli.caller import Caller
-from opsq.cli.options.values import counted, now_ms
 from opsq.cli.output.top_view import FAILURES_KEPT, Sight, TopView
 from opsq.daemon.control_connection import full_disk
 from opsq.documents.readable import clean
 from opsq.documents.submission_text import description_of, ended, host_of, nth, pairs_text, span_of
 from opsq.documents.submissions import RunningShape, ranges
+from opsq.options.values import counted, now_ms
 from opsq.units import format_span
 from opsq.wire.messages import ConsumerState, DaemonState, HistoryEvent
 

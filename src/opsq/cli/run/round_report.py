@@ -10,7 +10,6 @@ import os
 import msgspec
 
 from opsq.cli.caller import Caller
-from opsq.cli.options.values import counted
 from opsq.cli.output.error_report import Exit
 from opsq.cli.run.round_run import Ended, RunPlan
 from opsq.cli.run.rounds import Round
@@ -19,6 +18,7 @@ from opsq.documents.readable import brief
 from opsq.documents.shape import ErrorShape
 from opsq.documents.submissions import RunDocument
 from opsq.errors import CommandNotExecutable, CommandNotFound, OpsqError, Unreachable, UsageError, WorkFailed
+from opsq.options.values import counted
 from opsq.wire.messages import DeadChunk
 
 _NAMED_DEAD_COUNT = 3

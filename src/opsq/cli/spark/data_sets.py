@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import is_remote
-from opsq.cli.options import values
-from opsq.cli.options.option import COUNT, Whole, option, option_set
 from opsq.client.core.address import address_of, read_token, write_address
 from opsq.errors import Bug, Conflict, UsageError
+from opsq.options import values
+from opsq.options.option import COUNT, Whole, option, option_set
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET
 
 from opsq.cli.caller import Caller
-from opsq.cli.options.option import COUNT, argument, option, options, positive_duration
-from opsq.cli.options.program_options import Consuming
+from opsq.cli.program_options import Consuming
 from opsq.cli.spark.data_sets import Chunking, Reading, daemon_options
 from opsq.cli.spark.job import Session, SparkJobs, looking_at
 from opsq.cli.spark.spark_documents import SparkTaskShape
 from opsq.client.sync.producer import Producer
 from opsq.documents.shape import ErrorShape
 from opsq.errors import UsageError, WorkFailed
+from opsq.options.option import COUNT, argument, option, options, positive_duration
 from opsq.runner.pool_options import ConsumeOptions
 from opsq.runner.process.spawn import check_program as check
 from opsq.wire.messages import Explain, Explained

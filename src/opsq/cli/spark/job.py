@@ -22,13 +22,13 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from opsq import errors
 from opsq.cli.caller import Caller
-from opsq.cli.options.option import option, option_set
-from opsq.cli.options.values import counted, pairs
 from opsq.cli.output.error_report import Exit
 from opsq.cli.output.progress import DRAW_S, LINE_S
 from opsq.client.sync.producer import Producer
 from opsq.documents.progress_meter import ProgressMeter
 from opsq.errors import InputUnreadable, NotFound, OpsqError, UsageError, WorkFailed
+from opsq.options.option import option, option_set
+from opsq.options.values import counted, pairs
 from opsq.runner.stop_signals import StopSignals
 from opsq.wire.messages import Counts, DaemonState, Status
 

@@ -14,15 +14,15 @@ from msgspec import Struct
 from msgspec.structs import astuple, replace
 
 from opsq.cli.caller import Caller
-from opsq.cli.options import values
-from opsq.cli.options.conditions import SINCE, UNTIL, EventConditions
-from opsq.cli.options.option import COUNT, duration, option, option_set
 from opsq.cli.output import event_export
 from opsq.cli.spark.job import Session, SparkJobs, opened
 from opsq.cli.stopped_queue import asked
 from opsq.content.output_file import open_output
 from opsq.documents.asking import events
 from opsq.errors import NotFound, UsageError
+from opsq.options import values
+from opsq.options.conditions import SINCE, UNTIL, EventConditions
+from opsq.options.option import COUNT, duration, option, option_set
 from opsq.spark.history_export import exported_place
 from opsq.wire.messages import HistoryFilter
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import refuse_address
-from opsq.cli.options.option import COUNT, option
 from opsq.cli.output.installation_documents import AuditDocument
 from opsq.cli.output.long_list import DEFAULT_TEXT, Listing, print_list
 from opsq.daemon.audit_file import Act, acts
 from opsq.errors import InputUnreadable
+from opsq.options.option import COUNT, option
 
 
 def audit(

@@ -6,8 +6,8 @@ import os
 
 from opsq.cli.caller import Caller
 from opsq.cli.lasting_connection import LastingConnection
-from opsq.cli.options.option import argument
 from opsq.cli.output.installation_documents import BackupDocument
+from opsq.options.option import argument
 from opsq.wire.messages import Backup, Changed
 
 

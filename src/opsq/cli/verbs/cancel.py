@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from opsq.cli.caller import Caller
 from opsq.cli.chosen_submissions import DRY_RUN, Change, change_submissions
-from opsq.cli.options.conditions import IDS, UNFINISHED, UNFINISHED_STATE, SubmissionConditions
-from opsq.cli.options.option import option, options
 from opsq.ids import SubmissionId
+from opsq.options.conditions import IDS, UNFINISHED, UNFINISHED_STATE, SubmissionConditions
+from opsq.options.option import option, options
 from opsq.wire.messages import Cancel
 
 

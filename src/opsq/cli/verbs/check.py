@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from opsq.cli.caller import Caller
 from opsq.cli.lasting_connection import LastingConnection
-from opsq.cli.options import values
 from opsq.cli.output.installation_documents import CheckDocument
 from opsq.errors import DatabaseDamaged, Unreachable
+from opsq.options import values
 from opsq.wire.messages import Check, Checked
 
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, BinaryIO
 import msgspec
 
 from opsq.cli.caller import Caller
-from opsq.cli.options.option import HANDLES, option
 from opsq.cli.submission_content import content_of
 from opsq.client.core.refusals import check_refusals, held_chunks
 from opsq.errors import InputUnreadable, UsageError
 from opsq.ids import Handle, parse_handle
+from opsq.options.option import HANDLES, option
 from opsq.wire.messages import RESULT_INLINE_BYTES, Complete, Completed, Completion, HeldChunks
 
 if TYPE_CHECKING:

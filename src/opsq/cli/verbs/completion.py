@@ -8,9 +8,9 @@ from typing import Literal
 
 import opsq
 from opsq.cli.caller import Caller
-from opsq.cli.options.option import OneOf, argument
 from opsq.cli.output.installation_documents import CompletionDocument
 from opsq.errors import InputUnreadable
+from opsq.options.option import OneOf, argument
 
 _INSTALLED = {
     "bash": "share/bash-completion/completions/opsq",

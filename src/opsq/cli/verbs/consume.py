@@ -15,17 +15,17 @@ from msgspec.structs import replace
 
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import with_restart
-from opsq.cli.options import values
-from opsq.cli.options.conditions import submission
-from opsq.cli.options.option import COUNT, argument, option, options, positive_duration
-from opsq.cli.options.program_options import TTY, Consuming, Records
 from opsq.cli.output.error_report import Exit
 from opsq.cli.output.progress import WorkViewer
+from opsq.cli.program_options import TTY, Consuming, Records
 from opsq.documents.shape import ErrorShape
 from opsq.documents.submission_text import pairs_text
 from opsq.documents.submissions import CommandShape, ConsumeDocument
 from opsq.errors import InvalidStrategy, OpsqError, WorkFailed
 from opsq.ids import SubmissionId
+from opsq.options import values
+from opsq.options.conditions import submission
+from opsq.options.option import COUNT, argument, option, options, positive_duration
 from opsq.runner.feeding.program_kinds import check_command
 from opsq.runner.pool import consume as run
 from opsq.runner.pool_options import ConsumeOptions

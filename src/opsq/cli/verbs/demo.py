@@ -15,16 +15,16 @@ from pathlib import Path
 
 from opsq.cli.caller import Caller
 from opsq.cli.demo_stage import Speech, direct_count, private_daemon, private_folder, sources
-from opsq.cli.options.option import Whole, option
-from opsq.cli.options.submission_template import Template
 from opsq.cli.output.explanation import print_strategy
 from opsq.cli.output.installation_documents import DemoDocument
 from opsq.cli.output.result_writer import ResultStream, write_output
 from opsq.cli.submission_end import failure_of, wait_for
+from opsq.cli.submission_template import Template
 from opsq.cli.upload import RoomDeadline, Upload
 from opsq.content.splitter import Splitting
 from opsq.errors import Bug, WorkFailed
 from opsq.ids import SubmissionId
+from opsq.options.option import Whole, option
 from opsq.wire.messages import Explain, Explained, Show, Shown
 
 STRATEGY = "OldestFirst"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 from opsq.cli.caller import Caller
-from opsq.cli.options.option import argument, option
 from opsq.cli.output.installation_documents import DoctorDocument, FindingShape
 from opsq.daemon.doctor_access import Fact
 from opsq.errors import Conflict, OpsqError, UsageError
+from opsq.options.option import argument, option
 
 
 def doctor(

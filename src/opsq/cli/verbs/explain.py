@@ -10,13 +10,13 @@ from typing import TypeVar
 
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import with_restart
-from opsq.cli.options.conditions import chunk_name
-from opsq.cli.options.option import argument, option
 from opsq.cli.output.explanation import print_strategy, print_work
 from opsq.cli.stopped_queue import StoppedQueue, asked
 from opsq.documents.strategies import ExplainDocument, WorkDocument
 from opsq.errors import InvalidStrategy, NotFound, UsageError
 from opsq.ids import SubmissionId, parse_handle
+from opsq.options.conditions import chunk_name
+from opsq.options.option import argument, option
 from opsq.wire.messages import Explain, Explained, ExplainWork, Request, WorkExplained
 
 R = TypeVar("R")

@@ -6,8 +6,8 @@ It is a hot verb: it must not import anything that is slow to load.
 from __future__ import annotations
 
 from opsq.cli.caller import Caller
-from opsq.cli.options.option import HANDLES, option, positive_duration
 from opsq.client.core.refusals import check_refusals, held_chunks
+from opsq.options.option import HANDLES, option, positive_duration
 from opsq.wire.messages import Completed, Extend
 
 

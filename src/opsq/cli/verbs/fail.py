@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 
 from opsq.cli.caller import Caller
-from opsq.cli.options.option import HANDLES, duration, option
 from opsq.client.core.refusals import check_refusals, held_chunks
 from opsq.errors import UsageError
+from opsq.options.option import HANDLES, duration, option
 from opsq.wire.messages import Completed, Fail, Failure
 
 REASON_CHARACTERS = 16384

@@ -9,10 +9,10 @@ import sys
 
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import is_remote
-from opsq.cli.options.option import as_option, option
-from opsq.cli.options.values import counted_key, web_origin
 from opsq.client.core.address import address_of, read_token
 from opsq.errors import UsageError
+from opsq.options.option import as_option, option
+from opsq.options.values import counted_key, web_origin
 from opsq.setting_kinds import ADDRESS, count
 
 DEFAULT_LISTEN = "127.0.0.1:7480"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from opsq.cli.caller import Caller
-from opsq.cli.options import values
-from opsq.cli.options.option import COUNT, argument, option
-from opsq.cli.options.rule_options import key_and_value, rate
 from opsq.cli.rule_match import warn
 from opsq.client.core.administration import caller_name
 from opsq.errors import NotFound, UsageError
+from opsq.options import values
+from opsq.options.option import COUNT, argument, option
+from opsq.options.rule_options import key_and_value, rate
 from opsq.wire.messages import Changed, Limit, Unlimit
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from opsq.cli.caller import Caller
-from opsq.cli.options import values
 from opsq.documents import rule_text
 from opsq.documents.strategies import RulesDocument
 from opsq.documents.submission_text import value_text
+from opsq.options import values
 from opsq.units import format_instant, format_span
 from opsq.wire.messages import (
     LimitState,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from opsq.cli.caller import Caller
 from opsq.cli.chosen_submissions import print_submissions
 from opsq.cli.lasting_connection import LastingConnection
-from opsq.cli.options.conditions import SubmissionConditions, submission
-from opsq.cli.options.option import COUNT, option, options
 from opsq.cli.output.long_list import DEFAULT_TEXT
 from opsq.ids import SubmissionId
+from opsq.options.conditions import SubmissionConditions, submission
+from opsq.options.option import COUNT, option, options
 
 
 def list_(

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from opsq import metrics as daemon_metrics
 from opsq.cli.caller import Caller
-from opsq.cli.options.option import option
-from opsq.cli.options.values import counted_key
 from opsq.content.output_file import is_stdout, open_output
 from opsq.documents.daemon import MetricsDocument
+from opsq.options.option import option
+from opsq.options.values import counted_key
 from opsq.wire.messages import DaemonState, RulesState
 
 

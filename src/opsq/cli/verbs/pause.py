@@ -6,10 +6,10 @@ It must not stop what is already reserved.
 from __future__ import annotations
 
 from opsq.cli.caller import Caller
-from opsq.cli.options.rule_options import ALL, OPERATOR, PAIRS, rule_metadata
 from opsq.cli.rule_match import warn_of_unmatched
 from opsq.client.core.administration import caller_name
 from opsq.documents.submission_text import pairs_text
+from opsq.options.rule_options import ALL, OPERATOR, PAIRS, rule_metadata
 from opsq.wire.messages import Changed, Pause
 
 

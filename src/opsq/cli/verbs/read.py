@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 
 from opsq.cli.caller import Caller
-from opsq.cli.options.option import argument, option
 from opsq.cli.submission_content import reader_of
 from opsq.errors import InvalidHandle
 from opsq.ids import parse_handle
+from opsq.options.option import argument, option
 
 
 def read(

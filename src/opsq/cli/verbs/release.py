@@ -6,9 +6,9 @@ It is a hot verb: it must not import anything that is slow to load.
 from __future__ import annotations
 
 from opsq.cli.caller import Caller
-from opsq.cli.options.option import OPTIONAL_HANDLES, option
 from opsq.client.core.refusals import check_refusals, held_chunks
 from opsq.errors import UsageError
+from opsq.options.option import OPTIONAL_HANDLES, option
 from opsq.wire.messages import Changed, Completed, Release, ReleaseConsumer
 
 

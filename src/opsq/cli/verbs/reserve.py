@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import with_restart
-from opsq.cli.options.option import COUNT, duration, option, positive_duration
 from opsq.errors import InvalidStrategy, NothingFree, Unreachable
+from opsq.options.option import COUNT, duration, option, positive_duration
 from opsq.wire.messages import Draining, Reserve, Reserved
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import Any
 
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import refuse_address
-from opsq.cli.options.setting_options import DRAIN, SETTING_OPTIONS
 from opsq.cli.started_daemon import report_started
 from opsq.daemon import lifecycle
+from opsq.options.setting_options import DRAIN, SETTING_OPTIONS
 
 
 def restart(caller: Caller, drain_limit_s: float | None = DRAIN, settings: Any = SETTING_OPTIONS) -> None:

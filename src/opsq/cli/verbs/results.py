@@ -6,16 +6,16 @@ import sys
 
 from opsq.cli.caller import Caller
 from opsq.cli.lasting_connection import LastingConnection
-from opsq.cli.options.chunk_options import Dialect
-from opsq.cli.options.conditions import submission
-from opsq.cli.options.option import argument, option, options
-from opsq.cli.options.result_options import Shaping
 from opsq.cli.output.result_writer import JsonSink, ResultStream, write_output
 from opsq.content.output_file import is_stdout
 from opsq.documents.shape import ErrorShape
 from opsq.documents.submissions import ResultsDocument
 from opsq.errors import OpsqError
 from opsq.ids import SubmissionId
+from opsq.options.chunk_options import Dialect
+from opsq.options.conditions import submission
+from opsq.options.option import argument, option, options
+from opsq.options.result_options import Shaping
 
 NAMED_COUNT = 20
 """At most this many chunks are named."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from opsq.cli.caller import Caller
-from opsq.cli.options.rule_options import ALL, OPERATOR, PAIRS, rule_metadata
 from opsq.documents.submission_text import pairs_text
 from opsq.errors import NotFound
+from opsq.options.rule_options import ALL, OPERATOR, PAIRS, rule_metadata
 from opsq.wire.messages import Changed, Resume
 
 

@@ -18,11 +18,7 @@ from msgspec import UNSET
 
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import is_remote
-from opsq.cli.options import values
-from opsq.cli.options.chunk_options import Cutting
-from opsq.cli.options.option import COUNT, argument, duration, option, options
-from opsq.cli.options.program_options import TTY, Consuming
-from opsq.cli.options.result_options import Shaping
+from opsq.cli.program_options import TTY, Consuming
 from opsq.cli.run.feed import is_plain
 from opsq.cli.run.round_report import RoundReport
 from opsq.cli.run.round_run import RECONNECT_S, RoundRun, RunPlan
@@ -41,6 +37,10 @@ from opsq.errors import (
     Unreachable,
     UsageError,
 )
+from opsq.options import values
+from opsq.options.chunk_options import Cutting
+from opsq.options.option import COUNT, argument, duration, option, options
+from opsq.options.result_options import Shaping
 from opsq.runner.feeding.program_kinds import check_command
 from opsq.runner.pool import Connect
 from opsq.wire.messages import Backoff, Claim

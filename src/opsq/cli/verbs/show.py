@@ -7,8 +7,6 @@ from itertools import islice
 
 from opsq.cli.caller import Caller
 from opsq.cli.lasting_connection import LastingConnection
-from opsq.cli.options.conditions import chunk_name
-from opsq.cli.options.option import argument, option
 from opsq.cli.output import attempts, running_chunks
 from opsq.content.input_file import STDIN
 from opsq.documents.asking import running as chunks_running
@@ -17,6 +15,8 @@ from opsq.documents.submission_text import backoff_text, pairs_text, reason_text
 from opsq.documents.submissions import RunningDocument, SubmissionShape
 from opsq.errors import UsageError
 from opsq.ids import SubmissionId
+from opsq.options.conditions import chunk_name
+from opsq.options.option import argument, option
 from opsq.wire.messages import Show, Shown
 
 ATTEMPTS_DRAWN = 5

@@ -10,12 +10,12 @@ from typing import Any
 
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import refuse_address
-from opsq.cli.options.option import option
-from opsq.cli.options.setting_options import SETTING_OPTIONS
 from opsq.cli.output.error_report import Exit
 from opsq.cli.started_daemon import report_started
 from opsq.daemon import lifecycle
 from opsq.daemon.temporary_daemon import write_marker
+from opsq.options.option import option
+from opsq.options.setting_options import SETTING_OPTIONS
 from opsq.settings import SETTINGS, Settings
 
 

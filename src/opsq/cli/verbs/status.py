@@ -11,13 +11,13 @@ from msgspec import UNSET
 
 from opsq.cli.caller import Caller
 from opsq.cli.lasting_connection import LastingConnection
-from opsq.cli.options import values
-from opsq.cli.options.option import duration, option
 from opsq.cli.output.json_output import print_json
 from opsq.documents.daemon import StatusDocument
 from opsq.documents.progress_meter import ProgressMeter
 from opsq.documents.submission_text import value_text
 from opsq.errors import Unreachable
+from opsq.options import values
+from opsq.options.option import duration, option
 from opsq.wire.messages import Counts, DaemonState, Status
 
 if TYPE_CHECKING:

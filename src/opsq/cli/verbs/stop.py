@@ -6,9 +6,9 @@ It must not know how a daemon is stopped: `opsq.daemon.lifecycle` does.
 from __future__ import annotations
 
 from opsq.cli.caller import Caller
-from opsq.cli.options.setting_options import DRAIN
 from opsq.cli.output.installation_documents import StopDocument
 from opsq.daemon import lifecycle
+from opsq.options.setting_options import DRAIN
 
 
 def stop(caller: Caller, drain_s: float | None = DRAIN) -> None:

@@ -10,12 +10,7 @@ import sys
 from msgspec.structs import replace
 
 from opsq.cli.caller import Caller
-from opsq.cli.options import values
-from opsq.cli.options.chunk_options import Cutting
-from opsq.cli.options.option import argument, option, options
-from opsq.cli.options.result_options import Shaping
-from opsq.cli.options.submission_options import Rules
-from opsq.cli.options.submission_template import Template, read_template
+from opsq.cli.submission_template import Template, read_template
 from opsq.cli.upload import RoomDeadline, Upload, expand, plan_of, read_whole
 from opsq.client.core.repeated_submission import check_same
 from opsq.content.input_chunks import Plan
@@ -28,6 +23,11 @@ from opsq.documents.shape import path_text
 from opsq.documents.submissions import DryRunDocument, PlannedChunk, SubmitDocument
 from opsq.errors import OpsqError, UsageError
 from opsq.ids import SubmissionId
+from opsq.options import values
+from opsq.options.chunk_options import Cutting
+from opsq.options.option import argument, option, options
+from opsq.options.result_options import Shaping
+from opsq.options.submission_options import Rules
 
 
 def submit(

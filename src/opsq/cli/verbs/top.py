@@ -6,12 +6,12 @@ import time
 from typing import TYPE_CHECKING, TypeVar
 
 from opsq.cli.caller import Caller
-from opsq.cli.options import values
-from opsq.cli.options.option import duration, option
 from opsq.cli.output.top_view import ORDERS, STATES, Sight, TopView, TopWatch
 from opsq.documents.daemon import StatusDocument, TopDocument
 from opsq.documents.submissions import EventShape
 from opsq.errors import OpsqError, TimedOut, Unreachable
+from opsq.options import values
+from opsq.options.option import duration, option
 
 if TYPE_CHECKING:
     from rich.text import Text

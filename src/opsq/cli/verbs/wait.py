@@ -5,12 +5,12 @@ from __future__ import annotations
 from opsq.cli.caller import Caller
 from opsq.cli.chosen_submissions import check_choice, pages, warn_of_none
 from opsq.cli.lasting_connection import LastingConnection
-from opsq.cli.options.conditions import IDS, UNFINISHED, UNFINISHED_STATE, SubmissionConditions
-from opsq.cli.options.option import duration, option, options
 from opsq.cli.submission_end import failure_of, remark_unfinished, wait_for
 from opsq.documents.submission_text import ending, named
 from opsq.documents.submissions import SubmissionShape, WaitDocument
 from opsq.ids import SubmissionId
+from opsq.options.conditions import IDS, UNFINISHED, UNFINISHED_STATE, SubmissionConditions
+from opsq.options.option import duration, option, options
 
 
 def wait(

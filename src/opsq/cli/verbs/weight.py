@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from opsq.cli.caller import Caller
-from opsq.cli.options.option import argument
-from opsq.cli.options.rule_options import key_and_value, weight_of
 from opsq.cli.rule_match import warn_of_unmatched
 from opsq.errors import UsageError
+from opsq.options.option import argument
+from opsq.options.rule_options import key_and_value, weight_of
 from opsq.wire.messages import Changed, Weight
 
 

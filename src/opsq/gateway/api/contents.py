@@ -15,10 +15,6 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 from starlette.responses import Response
 
-from opsq.cli.options.chunk_options import Cutting, Dialect
-from opsq.cli.options.option import duration, option
-from opsq.cli.options.result_options import Shaping
-from opsq.cli.options.submission_options import Rules
 from opsq.client.aio.submission import AsyncSubmission
 from opsq.client.core.new_submission import delete_content, new_request_key
 from opsq.client.core.repeated_submission import check_same
@@ -47,6 +43,10 @@ from opsq.gateway.transfer.download import Download, Extents, Streamed
 from opsq.gateway.transfer.upload import Uploads
 from opsq.gateway.waiting import Stopping, unless
 from opsq.ids import BLOCK_CHUNKS, parse_submission_id
+from opsq.options.chunk_options import Cutting, Dialect
+from opsq.options.option import duration, option
+from opsq.options.result_options import Shaping
+from opsq.options.submission_options import Rules
 from opsq.traces import carrying
 from opsq.wire import messages as m
 from opsq.wire.impossible_fields import checked

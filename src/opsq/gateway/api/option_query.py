@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
-from opsq.cli.options.option import OneOf, Option, Whole
+from opsq.options.option import OneOf, Option, Whole
 
 T = TypeVar("T")
 

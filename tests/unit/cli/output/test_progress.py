@@ -11,9 +11,9 @@ from typing import cast
 import pytest
 
 from opsq.cli.caller import Caller
-from opsq.cli.options.program_options import jobs_count
 from opsq.cli.output import progress
 from opsq.cli.output.progress import WorkViewer, described
+from opsq.cli.program_options import jobs_count
 from opsq.documents.readable import brief, clean
 from opsq.errors import UsageError
 from opsq.runner.exit_policy import parse_exit_policy

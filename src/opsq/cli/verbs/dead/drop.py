@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from opsq.cli.caller import Caller
 from opsq.cli.dead_chunks import ALL, DRY_RUN, NAMES, change_dead
-from opsq.cli.options import values
-from opsq.cli.options.conditions import DeadConditions
-from opsq.cli.options.option import options
+from opsq.options import values
+from opsq.options.conditions import DeadConditions
+from opsq.options.option import options
 from opsq.wire.messages import Drop
 
 

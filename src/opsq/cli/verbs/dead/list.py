@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from opsq.cli.caller import Caller
 from opsq.cli.dead_chunks import DeadChoice, print_dead
-from opsq.cli.options.conditions import DeadConditions, chunk_name
-from opsq.cli.options.option import COUNT, argument, option, options
 from opsq.cli.output.long_list import DEFAULT_TEXT
 from opsq.errors import UsageError
 from opsq.ids import SubmissionId
+from opsq.options.conditions import DeadConditions, chunk_name
+from opsq.options.option import COUNT, argument, option, options
 
 
 def list_(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from opsq.cli.caller import Caller
-from opsq.cli.options.conditions import chunk_name
-from opsq.cli.options.option import argument
 from opsq.cli.output.chunk_page import show_chunk
 from opsq.errors import UsageError
+from opsq.options.conditions import chunk_name
+from opsq.options.option import argument
 
 
 def show(caller: Caller, chunk: str = argument("SUBMISSION/INDEX", "The dead chunk.")) -> None:

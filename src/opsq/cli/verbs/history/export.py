@@ -8,15 +8,15 @@ from __future__ import annotations
 from typing import Literal
 
 from opsq.cli.caller import Caller
-from opsq.cli.options import values
-from opsq.cli.options.conditions import SUBJECT, EventConditions
-from opsq.cli.options.option import COUNT, Whole, option, options
 from opsq.cli.output import event_export
 from opsq.cli.stopped_queue import asked
 from opsq.documents.asking import events
 from opsq.documents.chunk_inputs import ChunkInputs
 from opsq.documents.submissions import ExportDocument
 from opsq.errors import UsageError
+from opsq.options import values
+from opsq.options.conditions import SUBJECT, EventConditions
+from opsq.options.option import COUNT, Whole, option, options
 
 
 def export(

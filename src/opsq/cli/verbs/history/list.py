@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from opsq.cli.caller import Caller
-from opsq.cli.options.conditions import SUBJECT, EventConditions
-from opsq.cli.options.option import COUNT, Whole, option, options
 from opsq.cli.output import attempts
 from opsq.cli.output.event_export import Known
 from opsq.cli.output.long_list import DEFAULT_TEXT, Listing, print_list
@@ -15,6 +13,8 @@ from opsq.content.manifest import InputRange
 from opsq.documents.asking import Asked, events
 from opsq.documents.chunk_inputs import ChunkInputs
 from opsq.documents.submissions import EventShape, HistoryDocument
+from opsq.options.conditions import SUBJECT, EventConditions
+from opsq.options.option import COUNT, Whole, option, options
 from opsq.wire.messages import HistoryEvent, HistoryFilter
 
 _PAGE_ROWS = 1000

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from opsq.cli.caller import Caller
 from opsq.cli.lasting_connection import LastingConnection
-from opsq.cli.options import values
-from opsq.cli.options.option import Whole, duration, option
 from opsq.errors import UsageError
+from opsq.options import values
+from opsq.options.option import Whole, duration, option
 from opsq.wire.messages import Prune
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import refuse_address
-from opsq.cli.options import values
-from opsq.cli.options.option import Whole, argument, option, positive_duration
 from opsq.errors import UsageError
 from opsq.gateway.records import queue_defaults
 from opsq.gateway.records.queue_defaults import QueueDefaults
+from opsq.options import values
+from opsq.options.option import Whole, argument, option, positive_duration
 from opsq.store.state_folder import make_state_dir
 from opsq.strategy.text import parse
 from opsq.wire.messages import RESERVATION_MIN_S, Backoff

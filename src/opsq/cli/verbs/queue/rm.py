@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import refuse_address
-from opsq.cli.options.option import argument
 from opsq.errors import NotFound
 from opsq.gateway.records import queue_defaults
+from opsq.options.option import argument
 
 
 def rm(caller: Caller, names: list[str] = argument("NAME...", "As `opsq queue list` lists them.")) -> None:

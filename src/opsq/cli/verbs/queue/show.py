@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import refuse_address
-from opsq.cli.options.option import argument
 from opsq.cli.output.queue_text import document, fields
 from opsq.gateway.records import queue_defaults
 from opsq.gateway.records.queue_defaults import QueueDefaults
+from opsq.options.option import argument
 
 
 def show(caller: Caller, name: str = argument("NAME", "The queue.")) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from opsq.cli.caller import Caller
-from opsq.cli.options.option import argument, options
-from opsq.cli.options.schedule_options import Timing
-from opsq.cli.options.submission_options import Rules
-from opsq.cli.options.submission_template import Template
 from opsq.cli.schedule_requests import content_of, find, remark_next
+from opsq.cli.submission_template import Template
+from opsq.options.option import argument, options
+from opsq.options.schedule_options import Timing
+from opsq.options.submission_options import Rules
 from opsq.wire.impossible_fields import checked
 from opsq.wire.messages import Changed, PutSchedule, Schedule
 

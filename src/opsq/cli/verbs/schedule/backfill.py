@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from opsq.cli.caller import Caller
-from opsq.cli.options.option import argument
-from opsq.cli.options.values import instant
 from opsq.cli.schedule_requests import print_fired
+from opsq.options.option import argument
+from opsq.options.values import instant
 from opsq.wire.messages import BackfillSchedule, Submitted
 
 

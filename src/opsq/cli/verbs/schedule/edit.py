@@ -5,10 +5,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from opsq.cli.caller import Caller
-from opsq.cli.options.option import argument, option, options
-from opsq.cli.options.schedule_options import Timing
-from opsq.cli.options.submission_options import Rules
 from opsq.cli.schedule_requests import content_of, find, remark_next
+from opsq.options.option import argument, option, options
+from opsq.options.schedule_options import Timing
+from opsq.options.submission_options import Rules
 from opsq.wire.impossible_fields import checked
 from opsq.wire.messages import Changed, PutSchedule
 

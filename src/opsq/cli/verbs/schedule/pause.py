@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from opsq.cli.caller import Caller
-from opsq.cli.options.option import argument, option
 from opsq.client.core.administration import caller_name
+from opsq.options.option import argument, option
 from opsq.wire.messages import Changed, PauseSchedule
 
 

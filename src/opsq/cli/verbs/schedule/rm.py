@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opsq.cli.caller import Caller
-from opsq.cli.options.option import argument
+from opsq.options.option import argument
 from opsq.wire.messages import Changed, RemoveSchedule
 
 

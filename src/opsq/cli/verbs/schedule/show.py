@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from opsq.cli.caller import Caller
-from opsq.cli.options.option import Whole, argument, option
 from opsq.cli.schedule_requests import fields_of, find
 from opsq.documents.schedules import ScheduleShape
+from opsq.options.option import Whole, argument, option
 from opsq.wire.messages import UPCOMING_LIMIT
 
 

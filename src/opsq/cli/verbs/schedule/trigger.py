@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from opsq.cli.caller import Caller
-from opsq.cli.options.option import argument
 from opsq.cli.schedule_requests import print_fired
+from opsq.options.option import argument
 from opsq.wire.messages import Submitted, TriggerSchedule
 
 

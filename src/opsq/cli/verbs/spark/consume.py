@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from opsq.cli.caller import Caller
-from opsq.cli.options import values
-from opsq.cli.options.conditions import submission
-from opsq.cli.options.option import option, options
-from opsq.cli.options.program_options import Consuming, Records
+from opsq.cli.program_options import Consuming, Records
 from opsq.cli.spark.fleet_work import (
     COMMAND,
     DEADLINE,
@@ -22,6 +19,9 @@ from opsq.cli.spark.job import Interrupted, Session, opened
 from opsq.cli.spark.spark_documents import SparkConsumeDocument
 from opsq.errors import WorkFailed
 from opsq.ids import SubmissionId
+from opsq.options import values
+from opsq.options.conditions import submission
+from opsq.options.option import option, options
 
 
 def consume(

@@ -14,13 +14,13 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from opsq.cli.caller import Caller
-from opsq.cli.options.option import options
-from opsq.cli.options.values import counted
 from opsq.cli.output.installation_documents import DoctorDocument, FindingShape
 from opsq.cli.spark.data_sets import Chunking, daemon_options
 from opsq.cli.spark.job import Session, opened
 from opsq.client.sync.producer import Producer
 from opsq.errors import Conflict, OpsqError, UsageError, WorkFailed
+from opsq.options.option import options
+from opsq.options.values import counted
 from opsq.runner.pool_options import ConsumeOptions
 from opsq.version import __version__
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from opsq.cli.caller import Caller
-from opsq.cli.options.option import options
 from opsq.cli.spark.job import Session
 from opsq.cli.spark.report_tables import Asked, write_report
+from opsq.options.option import options
 
 
 def report(caller: Caller, what: Asked = options(Asked), session: Session = options(Session)) -> None:

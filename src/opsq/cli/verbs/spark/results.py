@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from opsq.cli.caller import Caller
-from opsq.cli.options import values
-from opsq.cli.options.conditions import submission
-from opsq.cli.options.option import argument, options
 from opsq.cli.spark.data_sets import Writing, daemon_options
 from opsq.cli.spark.fleet_work import check_places, spark_producer
 from opsq.cli.spark.job import Session, opened
 from opsq.cli.spark.spark_documents import SparkResultsDocument
 from opsq.errors import NotFinished
 from opsq.ids import SubmissionId
+from opsq.options import values
+from opsq.options.conditions import submission
+from opsq.options.option import argument, options
 from opsq.spark.source.result_fetch import FINAL_STATES
 from opsq.wire.messages import SubmissionState
 

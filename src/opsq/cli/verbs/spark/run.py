@@ -14,9 +14,7 @@ import msgspec
 
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import is_remote
-from opsq.cli.options import values
-from opsq.cli.options.option import argument, option, options
-from opsq.cli.options.program_options import Consuming
+from opsq.cli.program_options import Consuming
 from opsq.cli.spark.data_sets import Chunking, Reading, Writing, daemon_options
 from opsq.cli.spark.fleet_work import (
     DEADLINE,
@@ -36,6 +34,8 @@ from opsq.content.manifest import input_note
 from opsq.daemon.temporary_daemon import DaemonUse
 from opsq.documents.shape import ErrorShape
 from opsq.errors import NotFinished, OpsqError, TimedOut, UsageError, WorkFailed
+from opsq.options import values
+from opsq.options.option import argument, option, options
 from opsq.spark.source.result_fetch import FINAL_STATES
 from opsq.wire.messages import SubmissionState
 

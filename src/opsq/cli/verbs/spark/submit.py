@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from opsq.cli.caller import Caller
-from opsq.cli.options.option import options
 from opsq.cli.spark.data_sets import Chunking, Reading
 from opsq.cli.spark.fleet_work import INPUTS, check_places, spark_producer, submit_rows
 from opsq.cli.spark.job import Session, opened
 from opsq.cli.spark.spark_documents import SparkSubmitDocument
 from opsq.content.manifest import decode as decode_content
+from opsq.options.option import options
 from opsq.wire.messages import Describe, Described
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import refuse_address
-from opsq.cli.options.option import argument, as_option, option
 from opsq.cli.output.installation_documents import NewTokenDocument
 from opsq.daemon import tokens_file
+from opsq.options.option import argument, as_option, option
 from opsq.store.state_folder import make_state_dir
 from opsq.wire.roles import ROLES, parse_roles
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import refuse_address
-from opsq.cli.options.option import argument
 from opsq.daemon import tokens_file
+from opsq.options.option import argument
 
 
 def revoke(caller: Caller, names: list[str] = argument("NAME...", "As `opsq token list` lists them.")) -> None:

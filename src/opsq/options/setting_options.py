@@ -5,7 +5,7 @@ It must not read any setting: that is done by `opsq.settings`, which says where 
 
 from __future__ import annotations
 
-from opsq.cli.options.option import GLOBAL, OptionSet, duration, option
+from opsq.options.option import GLOBAL, OptionSet, duration, option
 from opsq.settings import SETTINGS
 
 DRAIN = option("--drain D", "How long to wait for what is reserved; by default the setting drain_s.", duration)

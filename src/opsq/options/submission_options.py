@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from opsq.cli.options import values
-from opsq.cli.options.option import COUNT, Whole, duration, option, option_set
-from opsq.cli.options.rule_options import weights_of
 from opsq.errors import UsageError
+from opsq.options import values
+from opsq.options.option import COUNT, Whole, duration, option, option_set
+from opsq.options.rule_options import weights_of
 from opsq.wire.messages import Backoff
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from opsq.cli.options.option import option, option_set
 from opsq.content.csv_records import CsvDialect
 from opsq.content.result_shaping import ResultShaping
+from opsq.options.option import option, option_set
 
 
 @option_set

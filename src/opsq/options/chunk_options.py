@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from opsq.cli.options import values
-from opsq.cli.options.option import COUNT, option, option_set
 from opsq.content.csv_records import CsvDialect
 from opsq.content.splitter import DEFAULT_CHUNK_BYTES, Splitting
+from opsq.options import values
+from opsq.options.option import COUNT, option, option_set
 
 
 @option_set

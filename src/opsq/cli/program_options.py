@@ -12,9 +12,9 @@ import re
 from typing import Literal, NamedTuple
 
 from opsq.cli.caller import Caller
-from opsq.cli.options import values
-from opsq.cli.options.option import COUNT, duration, option, option_set, positive_duration
 from opsq.errors import UsageError
+from opsq.options import values
+from opsq.options.option import COUNT, duration, option, option_set, positive_duration
 from opsq.runner.exit_policy import parse_exit_policy
 from opsq.runner.feeding.programs import Feeding
 from opsq.runner.pool_options import ConsumeOptions, Logs, cores_count

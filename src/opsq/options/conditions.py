@@ -8,10 +8,10 @@ from __future__ import annotations
 import signal as signals
 from typing import NamedTuple
 
-from opsq.cli.options import values
-from opsq.cli.options.option import OneOf, Whole, argument, duration, option, option_set
 from opsq.errors import UsageError
 from opsq.ids import SubmissionId, parse_submission_id
+from opsq.options import values
+from opsq.options.option import OneOf, Whole, argument, duration, option, option_set
 from opsq.units import parse_duration
 from opsq.wire.messages import EVENTS, STATES, DeadFilter, HistoryFilter
 

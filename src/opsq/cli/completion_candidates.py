@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from opsq.cli.daemon_address import connect, settings_of
-from opsq.cli.options.option import GLOBAL
 from opsq.errors import OpsqError
+from opsq.options.option import GLOBAL
 from opsq.wire.messages import DaemonState, List, Listed, Status
 
 if TYPE_CHECKING:

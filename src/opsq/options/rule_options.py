@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 
-from opsq.cli.options import values
-from opsq.cli.options.option import argument, option
 from opsq.errors import UsageError
+from opsq.options import values
+from opsq.options.option import argument, option
 from opsq.units import parse_duration
 from opsq.wire.messages import RATE_MAX_PER_S, RATE_MIN_PER_S
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsq.cli.options import conditions, values
-from opsq.cli.options.option import Option, duration
 from opsq.documents.submission_text import pairs_text, value_text
 from opsq.errors import UsageError
+from opsq.options import conditions, values
+from opsq.options.option import Option, duration
 from opsq.wire.messages import Backoff
 
 

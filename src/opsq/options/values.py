@@ -11,8 +11,8 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 
-from opsq.cli.options.option import as_option
 from opsq.errors import UsageError
+from opsq.options.option import as_option
 from opsq.strategy.tree import parse_value
 from opsq.titles import check_title
 from opsq.units import parse_duration, parse_size

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from opsq.cli.options.option import GLOBAL, TRUE_WORDS
 from opsq.errors import UsageError
+from opsq.options.option import GLOBAL, TRUE_WORDS
 
 
 def split_verb(argv: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from opsq.cli.options import values
-from opsq.cli.options.option import duration, option, option_set
 from opsq.errors import UsageError
+from opsq.options import values
+from opsq.options.option import duration, option, option_set
 from opsq.units import parse_duration
 
 
