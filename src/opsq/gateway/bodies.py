@@ -49,9 +49,12 @@ async def whole_body(request: Request, limit_bytes: int) -> bytes:
         HTTPException: it is longer; 413.
         ClientDisconnect: the client has gone.
     """
+    too_long = HTTPException(413, f"The body may have {limit_bytes} bytes here.")
+    if int(request.headers.get("content-length", "0")) > limit_bytes:
+        raise too_long  # at once: a client that asks before it sends has been asked for nothing
     body = bytearray()
     async for part in request.stream():
         body += part
         if len(body) > limit_bytes:
-            raise HTTPException(413, f"The body may have {limit_bytes} bytes here.")
+            raise too_long
     return bytes(body)
