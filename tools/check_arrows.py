@@ -42,10 +42,10 @@ ARROWS: dict[str, frozenset[str]] = {
     "__main__": ANYTHING,
     "cli": ANYTHING,
     "spark": frozenset(
-        {"", "client", "content", "runner", "strategy.tree", "wire.messages"}
+        {"", "client", "content", "runner", "strategy.tree", "traces", "wire.messages"}
     ),  # words of options and of the protocol
     "runner": frozenset({"client", "clock", "content", "wire.messages"}),
-    "documents": frozenset({"content", "metrics", "strategy", "wire.messages"}),
+    "documents": frozenset({"content", "metrics", "strategy", "traces", "wire.messages"}),
     "options": frozenset({"content", "settings", "strategy.tree", "wire.messages"}),
     "gateway": frozenset(
         {

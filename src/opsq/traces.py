@@ -112,8 +112,12 @@ def carried_by(content: bytes) -> TraceContext | None:
     """The context of a submission with this content, encoded; it was read by `read` before, or is read again."""
     from opsq.content.manifest import decode
 
-    trace = decode(content).trace
-    return None if trace is None else read(dict(zip(TraceContext._fields, trace, strict=True)))
+    return of_content(decode(content))
+
+
+def of_content(content: Content) -> TraceContext | None:
+    """The context of a submission with this content."""
+    return None if content.trace is None else read(dict(zip(TraceContext._fields, content.trace, strict=True)))
 
 
 # --- spans ------------------------------------------------------------------------------------------------------------

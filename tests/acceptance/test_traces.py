@@ -47,6 +47,13 @@ def test_program_gets_the_context_of_the_command_that_submitted(queue):
     assert queue.ok("results", submission_id).text == f"{PARENT} vendor=1"
 
 
+def test_show_names_the_trace(queue):
+    submission_id = submit(queue, b"a", TRACEPARENT=PARENT)
+    assert ["trace", PARENT] in [line.split("\t") for line in queue.ok("show", submission_id).lines]
+    assert queue.ok("show", submission_id, "--json").json["traceparent"] == PARENT
+    assert "traceparent" not in queue.ok("show", submit(queue, b"a"), "--json").json
+
+
 def test_program_without_one_has_that_of_the_consumer(queue):
     submission_id = submit(queue, b"a")
     queue.environ["TRACEPARENT"] = OTHER

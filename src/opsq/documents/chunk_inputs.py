@@ -1,4 +1,4 @@
-"""The inputs of chunks, for documents about many: asks for the content of submissions, and reads their tables.
+"""What content says of submissions and their chunks, for documents: asks for the content, and reads its tables.
 
 It must not print. What cannot be read here, because its submission was removed or its store is not seen, is unknown.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from opsq import traces
 from opsq.documents.asking import AskedForContent
 from opsq.errors import OpsqError
 from opsq.ids import mask_indexes
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from opsq.content.chunk_reader import ChunkReader
     from opsq.content.content_store import Store
     from opsq.content.manifest import InputRange
+    from opsq.traces import TraceContext
 
 _ASKED_COUNT = 1000
 _KEPT_COUNT = 1000
@@ -59,6 +61,11 @@ class ChunkInputs:
             return (0, []) if reader is None else reader.input_names(limit)
         except OpsqError:
             return 0, []
+
+    def trace(self, submission_id: int) -> TraceContext | None:
+        """The trace that a submission belongs to, if it is known."""
+        reader = self._reader(submission_id)
+        return None if reader is None else traces.of_content(reader.content)
 
     def _reader(self, submission_id: int) -> ChunkReader | None:
         if submission_id not in self._readers:

@@ -88,6 +88,8 @@ def submission_document(
     document = SubmissionShape.from_state(state)
     document.rate_per_s, document.left_s = meter.rate_per_s or UNSET, meter.left_s or UNSET
     document.inputs_count, document.inputs = inputs_count, list(map(path_text, names))
+    trace = inputs.trace(submission_id)
+    document.traceparent = UNSET if trace is None else trace.traceparent
     document.attempts = [EventShape.from_event(event, {}, input_ranges.get(event.seq)) for event in failed]
     document.has_more_attempts = has_more
     document.held_back = CauseShape.of(shown.held_back)

@@ -103,6 +103,7 @@ class SubmissionShape(Shape):
     submitted_from: str | None
     inputs_count: int | UnsetType = UNSET
     inputs: list[str] | UnsetType = UNSET
+    traceparent: str | UnsetType = UNSET
     attempts: list[EventShape] | UnsetType = UNSET
     has_more_attempts: bool | UnsetType = UNSET
     rate_per_s: float | UnsetType = UNSET

@@ -18,6 +18,7 @@ import pytest
 
 import opsq
 from daemons import end, running
+from opsq import traces
 from opsq.client.core.address import TlsAddress
 from opsq.client.core.new_submission import new_request_key
 from opsq.content.store_kinds import open_store
@@ -56,6 +57,17 @@ def test_submission_has_the_title_of_its_write(daemon: Settings, queue: opsq.Que
     plan = plan_of(daemon, queue, title="Events of May")
     submission_id = submit_parts(plan, [write(plan, [1, 2])], SCHEMA)
     assert queue.submission(submission_id).state().title == "Events of May"
+
+
+def test_submission_carries_the_trace_of_its_write_or_of_the_environment(
+    daemon: Settings, queue: opsq.Queue, monkeypatch: pytest.MonkeyPatch
+):
+    given, inherited = f"00-{'1' * 32}-{'2' * 16}-01", f"00-{'3' * 32}-{'4' * 16}-01"
+    monkeypatch.setenv("TRACEPARENT", inherited)
+    plans = [plan_of(daemon, queue, traceparent=given), plan_of(daemon, queue)]
+    ids = [submit_parts(plan, [write(plan, [1])], SCHEMA) for plan in plans]
+    described = queue.link.call(Describe(queue.link.next_id(), ids), Described).submissions
+    assert [traces.carried_by(one.content) for one in described] == [(given, ""), (inherited, "")]
 
 
 def test_parts_are_put_together_in_the_order_of_partitions_and_losers_are_dropped(daemon: Settings, queue: opsq.Queue):

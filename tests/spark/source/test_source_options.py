@@ -31,6 +31,13 @@ def test_write_options_are_read_in_any_case():
         parse_write({"title": "x" * 300})
 
 
+def test_traceparent_is_one_of_w3c():
+    text = f"00-{'1' * 32}-{'2' * 16}-01"
+    assert parse_write({"traceparent": text}).traceparent == (text, "")
+    with pytest.raises(UsageError, match="traceparent cannot be '00-1'"):
+        parse_write({"traceparent": "00-1"})
+
+
 def test_sizes_and_durations_have_units():
     found = parse_write({"bytesPerChunk": "64K", "expires": "2h", "reservation": "90", "waitForRoom": "5m"})
     assert (found.bytes_per_chunk, found.expires_s, found.reservation_s, found.wait_for_room) == (

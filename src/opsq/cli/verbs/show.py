@@ -122,5 +122,6 @@ def _details(caller: Caller, found: ComposedSubmission, reason: str, held: list[
         ("finished", caller.named_instant(state.finished_at)),
         ("unique", _unique_text(shape)),
         ("attachment", "yes" if shape.has_attachment else "no"),
+        ("trace", shape.traceparent or None),
     ]
     return [(name, value) for name, value in rows if value not in (None, "")]

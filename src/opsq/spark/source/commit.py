@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from opsq import traces
 from opsq.content.content_store import Store
 from opsq.content.multipart import PartWriter, WrittenPart, compose, digest_of
 from opsq.errors import ChunkTooLarge, Conflict, ContentMissing, OpsqError, Unreachable
@@ -161,7 +162,8 @@ def submit_parts(
         about=chunk_format.encode(described),
         is_durable=plan.store.is_durable,
     )
-    with plan.daemon.open(patience_s=PATIENCE_S) as queue:
+    trace = plan.options.traceparent or traces.current()
+    with plan.daemon.open(patience_s=PATIENCE_S) as queue, traces.given(trace):
         new = queue.describe(plan.request_key, content, **submit_options(plan.options))
         submission = queue.submit_many([new], wait_for_room=plan.options.wait_for_room)[0]
         if not parts:

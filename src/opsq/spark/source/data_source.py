@@ -40,6 +40,8 @@ class OpsqDataSource(DataSource):
         metadata: strategic metadata as a JSON object, such as {"Tenant": "acme", "run": 7}; the case of keys is kept.
         meta.KEY: one pair of it. Spark turns option names to lower case: `meta.Tenant` gives the key `tenant`.
         priority, maxAttempts, onDead (fail or keep), expires, reservation: as in `opsq submit`.
+        traceparent: the trace that the work belongs to, as W3C Trace Context writes it; by default that of the
+            environment of the driver.
         waitForRoom: `true` or a duration: wait if the daemon limits unfinished work; by default the write fails at
             once.
 

@@ -15,6 +15,7 @@ import msgspec
 from opsq.errors import UsageError
 from opsq.strategy.tree import is_integer, parse_value
 from opsq.titles import check_title
+from opsq.traces import TraceContext, read
 from opsq.units import parse_duration, parse_size
 from opsq.wire.messages import RESERVATION_MIN_S
 
@@ -78,6 +79,7 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_option_nam
     expires_s: float | None
     reservation_s: float | None
     wait_for_room: bool | float
+    traceparent: TraceContext | None
 
 
 class ColumnOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_option_name):
@@ -141,6 +143,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         expires_s=given.parsed("expires", parse_duration),
         reservation_s=given.parsed("reservation", _reservation),
         wait_for_room=given.parsed("waitForRoom", _wait) or False,
+        traceparent=given.parsed("traceparent", _trace),
     )
 
 
@@ -355,6 +358,13 @@ _size = _at_least(1, parse_size, " byte")
 
 def _wait(text: str) -> bool | float:
     return text.lower() == "true" if text.lower() in ("true", "false") else parse_duration(text)
+
+
+def _trace(text: str) -> TraceContext:
+    context = read({"traceparent": text})
+    if context is None:
+        raise ValueError("it is not a traceparent as W3C Trace Context has it")
+    return context
 
 
 def _within(most: int, what: str) -> Callable[[str], str]:
