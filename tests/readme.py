@@ -13,4 +13,4 @@ def _blocks(language: str) -> list[str]:
 
 
 SHELL = SHELL_ROUND, SHELL_LOOP, SHELL_STRATEGIES, SHELL_HTTP = _blocks("sh")
-PYTHON = PYTHON_ROUND, PYTHON_WORK, PYTHON_RUN, PYTHON_SPARK = _blocks("python")
+PYTHON = PYTHON_ROUND, PYTHON_TESTING, PYTHON_WORK, PYTHON_RUN, PYTHON_SPARK = _blocks("python")

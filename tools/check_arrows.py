@@ -38,7 +38,7 @@ BASE = frozenset(
 # package under opsq; a dotted unit has its own rule, which replaces the one of its package. "" is `opsq/__init__.py`.
 ANYTHING = frozenset({"*"})
 ARROWS: dict[str, frozenset[str]] = {
-    "": frozenset({"client", "serialisation", "strategy"}),
+    "": frozenset({"client", "serialisation", "strategy", "testing"}),
     "__main__": ANYTHING,
     "cli": ANYTHING,
     "spark": frozenset(
@@ -57,6 +57,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "client": frozenset({"clock", "content", "paths", "serialisation", "settings", "strategy", "traces", "wire"}),
     "traces": frozenset({"content.manifest", "ids"}),
     "client.embedded": frozenset({"clock", "content", "queue", "settings", "store", "strategy", "wire"}),
+    "testing": frozenset({"client", "clock", "queue.faults", "queue.policy", "wire.messages"}),
     "daemon": frozenset(
         {
             "client.core.address",

@@ -16,7 +16,7 @@ from opsq.version import __version__
 
 TYPE_CHECKING = False  # type checkers take it for true; importing typing for it would cost more than all the rest
 if TYPE_CHECKING:
-    from opsq import errors, serialisation, strategy
+    from opsq import errors, serialisation, strategy, testing
     from opsq.client.aio.queue import connect_async
     from opsq.client.core.outcome import Bury, Retry
     from opsq.client.sync.chunk import Chunk
@@ -39,6 +39,7 @@ __all__ = [
     "errors",
     "serialisation",
     "strategy",
+    "testing",
 ]
 
 _PLACES = {
@@ -52,7 +53,7 @@ _PLACES = {
     "connect": "opsq.client.sync.queue",
     "connect_async": "opsq.client.aio.queue",
 }
-_MODULES = ("errors", "serialisation", "strategy")
+_MODULES = ("errors", "serialisation", "strategy", "testing")
 
 
 def __getattr__(name: str) -> object:

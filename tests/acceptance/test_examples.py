@@ -87,6 +87,13 @@ def test_readme_in_ten_lines_of_python(queue: Opsq):
     assert done.stdout == "b'A\\n'\nb'B\\n'\n"
 
 
+def test_readme_clock_of_a_test(opsq: Opsq):
+    """No daemon runs; what the comment says is printed."""
+    done = run(opsq, sys.executable, "-c", readme.PYTHON_TESTING)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "2026-01-01T02:30:00.000Z\n"
+
+
 def test_readme_loop_in_full(queue: Opsq):
     """reserve, read, complete in a shell, until nothing is left."""
     submission = queue.ok("submit", "--lines", "1", "-", stdin=b"a\nb c\n\xff\0\nlast").text
@@ -304,6 +311,14 @@ def test_embedded_queue_in_a_users_test(opsq: Opsq):
     done = run(opsq, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_consumer.py")
     assert done.returncode == 0, done.stdout
     assert "2 passed" in done.stdout
+
+
+def test_clock_of_a_users_test(opsq: Opsq):
+    """test_schedule.py: nights pass as the test says."""
+    shutil.copy(EXAMPLES / "test_schedule.py", opsq.folder)
+    done = run(opsq, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_schedule.py")
+    assert done.returncode == 0, done.stdout
+    assert "3 passed" in done.stdout
 
 
 # --- service managers -------------------------------------------------------------------------------------------------
@@ -550,7 +565,7 @@ def test_every_example_is_run_by_a_test_says_what_it_shows_and_is_in_its_place()
     others.append(Path(__file__).parents[1] / "spark/test_examples_spark.py")
     here = "".join(path.read_text(encoding="utf-8") for path in [Path(__file__), *others])
     found = Counter(path.suffix for path in EXAMPLES.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    assert found == {".sh": 5, ".py": 10, ".service": 3, ".socket": 2, ".plist": 2, ".json": 1, ".yml": 1}
+    assert found == {".sh": 5, ".py": 11, ".service": 3, ".socket": 2, ".plist": 2, ".json": 1, ".yml": 1}
     for path in EXAMPLES.rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts:
             assert path.name in here, f"no test runs {path.name}"

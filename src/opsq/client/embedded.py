@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import random
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import apsw
@@ -66,20 +67,32 @@ class EmbeddedEngine:
         path: the state folder.
         policy: of the engine; None: the defaults of a daemon.
         is_durable: whether commits are synced.
+        clocks: in place of those of the machine.
+        rng: in place of a random one.
     """
 
-    def __init__(self, path: Path, policy: Policy | None, *, is_durable: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        policy: Policy | None,
+        *,
+        is_durable: bool,
+        clocks: Callable[[], Now] = read_clocks,
+        rng: random.Random | None = None,
+    ) -> None:
         policy = policy or Policy()
         path = path.absolute()
         make_state_dir(str(path))
         self._path = path
         self._is_durable = is_durable
+        self._read_clocks = clocks
         self._heartbeat_s = policy.heartbeat_s
         self._database = Database.open(path / "opsq.sqlite", is_durable=is_durable)
         try:
             self._store = open_store(path / "content")
             self._marker = self._store.mark()
-            self._engine = Engine(self._database, policy, read_clocks(), folders=[path / "content"], boot=boot())
+            folders = [path / "content"]
+            self._engine = Engine(self._database, policy, clocks(), rng=rng, folders=folders, boot=boot())
         except BaseException:
             self._database.close()
             raise
@@ -100,7 +113,7 @@ class EmbeddedEngine:
         """
         with self.entered():
             self._check_usable()
-            now = read_clocks()
+            now = self._read_clocks()
             host, pid = here()
             peer = self._engine.connect(f"embedded-{pid}", now, os.geteuid(), host, pid)
             peer.user, peer.place = user_name(os.geteuid()), host
@@ -138,6 +151,9 @@ class EmbeddedEngine:
         with self._entrance:
             self.changed.acquire()
 
+    def check_waiting(self) -> None:
+        """A call waits, now or still; `changed` is held. What is raised here is its answer."""
+
     @property
     def is_under_way(self) -> bool:
         """Whether a bounded run stopped half-way; `changed` is held."""
@@ -162,7 +178,7 @@ class EmbeddedEngine:
                 if reply is not None:
                     wire.inbox.append(reply)
                 else:
-                    self._engine.handle(wire.peer, request, read_clocks())
+                    self._engine.handle(wire.peer, request, self._read_clocks())
             except OpsqError as error:
                 self._refuse(wire, request, error)
             except Fatal:
@@ -176,16 +192,17 @@ class EmbeddedEngine:
         if (request_id := getattr(request, "id", None)) is not None:  # what has no id wants no answer
             wire.inbox.append(ErrorReply.of(request_id, error))
 
-    def step(self, *, goes_on: bool = True) -> float:
+    def step(self, *, goes_on: bool = True, is_moved: bool = False) -> float:
         """Do what is due, and hand out replies; returns in how many seconds something is due. `changed` is held.
 
         Args:
             goes_on: with what is under way, by one turn of a few milliseconds.
+            is_moved: see `Engine.tick`.
         """
         engine = self._engine
-        now = read_clocks()
+        now = self._read_clocks()
         try:
-            engine.tick(now)
+            engine.tick(now, is_moved=is_moved)
             if goes_on and engine.has_turn():
                 engine.turn(now)
             while engine.has_batch(now):
@@ -209,7 +226,7 @@ class EmbeddedEngine:
 
     def _disconnect(self, wire: EmbeddedWire) -> None:
         if self._wires.pop(wire.peer.consumer, None) is not None and not self._failure:
-            self._engine.disconnect(wire.peer, read_clocks())
+            self._engine.disconnect(wire.peer, self._read_clocks())
             with contextlib.suppress(Fatal):
                 self.step(goes_on=False)
         self.changed.notify_all()
@@ -259,14 +276,14 @@ class EmbeddedEngine:
         except Fatal:
             raise
         except Exception as error:  # noqa: BLE001  # the engine knows what each error means
-            engine.end_batch(error, read_clocks())
+            engine.end_batch(error, self._read_clocks())
             return
-        engine.end_batch(None, read_clocks())
+        engine.end_batch(None, self._read_clocks())
         if self._database.log.bytes >= self._database.log.step_bytes:
             try:
                 self._database.log.restart()
             except apsw.FullError:
-                engine.note_full(read_clocks())
+                engine.note_full(self._read_clocks())
 
     def _deliver(self) -> None:
         """Put the replies of the engine into the inboxes of those who wait for them."""
@@ -358,6 +375,7 @@ class EmbeddedWire:
                 if left_s <= 0:
                     owner.pass_on()
                     return []
+                owner.check_waiting()
                 if owner.is_under_way:
                     owner.give_way()
                 else:

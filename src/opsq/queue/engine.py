@@ -323,11 +323,15 @@ class Engine:
 
     # --- time ---
 
-    def tick(self, now: Now) -> None:
-        """Do what is due. A tick that comes late by half a heartbeat postpones all expiries by one heartbeat."""
+    def tick(self, now: Now, *, is_moved: bool = False) -> None:
+        """Do what is due. A tick that comes late by half a heartbeat postpones all expiries by one heartbeat.
+
+        Args:
+            is_moved: it is not late: the driver has moved its clock on to now.
+        """
         state = self._state
         heartbeat_ns = int(state.policy.heartbeat_s * 1e9)
-        if now.mono - self._last_tick > TICK_LIMIT_S * 1e9 + heartbeat_ns / 2:
+        if now.mono - self._last_tick > TICK_LIMIT_S * 1e9 + heartbeat_ns / 2 and not is_moved:
             self._expiry.hold(MonoNs(now.mono + heartbeat_ns))
         self._last_tick = now.mono
         state.removable_found = None
@@ -347,15 +351,15 @@ class Engine:
         self._reserve_calls.tick(now)
         self._subscriptions.tick(now)
 
-    def next_tick_s(self, now: Now) -> float:
-        """Seconds until `tick` has something to do, at most 1."""
+    def next_tick_s(self, now: Now, limit_s: float = TICK_LIMIT_S) -> float:
+        """Seconds until `tick` has something to do, at most `limit_s`: more than a second if nobody steps the clock."""
         state = self._state
         rest_s = self._commits.rest_s(now)
         if rest_s:
             return min(rest_s, 0.1)
         if self._retention.is_active:
             return 0.0
-        left_s = TICK_LIMIT_S
+        left_s = limit_s
         always = (state.retries, self._reserve_calls, self._subscriptions, self._admission, state.gates)
         for timed in always if state.is_full else (*always, *self._timed_if_room):
             due = timed.next_due()

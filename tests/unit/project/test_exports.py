@@ -33,6 +33,7 @@ def test_promised_names_are_these() -> None:
         "errors",
         "serialisation",
         "strategy",
+        "testing",
     }
 
 
