@@ -35,6 +35,10 @@ REFUSALS: dict[str, str] = {
     "impossible_field": "{field} is not possible: {complaint}.",
     "wrong_request": "{request} cannot be used here.",
     "bad_results": "The results for block {block} of submission {submission_id} are malformed: {complaint}.",
+    "follow_ups_of_many": (
+        "Follow-ups belong to one chunk; here are some for {chunks} of block {block} of submission {submission_id}.\n"
+        "Complete it alone."
+    ),
     "batch_undone": "This was rolled back with another request that could not be written.\nTry again.",
     "commit_failed": (
         "There is no space left for {path}.\n{removable} Nothing of this request was stored; try again later."

@@ -10,8 +10,8 @@ from functools import cache
 from opsq.daemon.audit import AUDITED
 from opsq.daemon.tokens_file import TokenEntry
 from opsq.errors import NotPermitted
-from opsq.wire.messages import Hello, Message, Request
-from opsq.wire.roles import OPERATOR, PERMITTED, permitting, role_names
+from opsq.wire.messages import Hello, Message, Request, Submit
+from opsq.wire.roles import FOLLOWED, OPERATOR, PERMITTED, permitting, role_names
 
 LOCAL = TokenEntry("local", frozenset((OPERATOR,)), b"")
 """Over the Unix socket, file modes decide who may connect, and everybody may do everything."""
@@ -23,7 +23,8 @@ _ASIDE = AUDITED | {Hello}
 @cache
 def straight(roles: frozenset[str]) -> frozenset[type[Message]]:
     """The requests that need nothing but roles, and that these roles permit: they go to the engine at once."""
-    return frozenset(kind for kind, needed in PERMITTED.items() if needed & roles and kind not in _ASIDE)
+    permitted = frozenset(kind for kind, needed in PERMITTED.items() if needed & roles and kind not in _ASIDE)
+    return permitted if Submit in permitted else permitted.difference(FOLLOWED)
 
 
 def check_permitted(request: Request, access: TokenEntry) -> None:
@@ -32,12 +33,12 @@ def check_permitted(request: Request, access: TokenEntry) -> None:
     Raises:
         NotPermitted: as it says.
     """
-    needed = permitting(request)
-    if not needed & access.roles:
-        raise NotPermitted(
-            cause="role_needed",
-            request=type(request).__name__,
-            needed=role_names(needed),
-            token=access.name,
-            roles=role_names(access.roles),
-        )
+    for needed in permitting(request):
+        if not needed & access.roles:
+            raise NotPermitted(
+                cause="role_needed",
+                request=type(request).__name__,
+                needed=role_names(needed),
+                token=access.name,
+                roles=role_names(access.roles),
+            )

@@ -23,6 +23,7 @@ from opsq.queue.chunks.complete import Completions
 from opsq.queue.chunks.dead import DeadLetters
 from opsq.queue.chunks.expiry import Expiry
 from opsq.queue.chunks.fail import Failures
+from opsq.queue.chunks.follow_ups import FollowUps
 from opsq.queue.chunks.leases import Leases
 from opsq.queue.chunks.pipelined import Pipelined
 from opsq.queue.chunks.requests import ChunkRequests
@@ -87,7 +88,6 @@ class Engine:
         self._reservations = reservations = Reservations(state)
         self._subscriptions = subscriptions = Subscriptions(state)
         self._finisher = finisher = Finisher(state, reservations, self._note_ended)
-        completions = Completions(state, reservations, folding, finisher.end, subscriptions.note_completed)
         self._failures = Failures(state, reservations, finisher.end)
         self._expiry = Expiry(state, reservations, self._failures)
         self._leases = leases = Leases(state, reservations, self._expiry)
@@ -96,10 +96,16 @@ class Engine:
         rule_changes = RuleChanges(state)
         keys = Keys(state)
         self._submitter = Submitter(state, self._admission, keys, rule_changes, finisher.expire_after)
+        follow_ups = FollowUps(state, self._submitter.check, self._submitter.submit_one)
+        self._completions = completions = Completions(
+            state, reservations, folding, finisher.end, subscriptions.note_completed, follow_ups.make
+        )
         self._schedules = desk = ScheduleDesk(state, check_new, self._submitter.submit_one, finisher.cancel_one)
         self._reserve_calls = ReserveCalls(state, reservations)
         self._pipelined = Pipelined(state, self._reserve_calls, reservations)
-        chunk_requests = ChunkRequests(state, completions, self._failures, reservations, leases, self._reserve_calls)
+        chunk_requests = ChunkRequests(
+            state, completions, self._failures, reservations, leases, self._reserve_calls, follow_ups
+        )
         self._retention = Retention(state, folding, finisher)
         self._unique_until_start = UniqueUntilStart(state, reservations)
         self._watchdog = Watchdog(state, self._reserve_calls)

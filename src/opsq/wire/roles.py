@@ -37,11 +37,17 @@ PERMITTED: dict[type[m.Message], frozenset[str]] = {
 """Each request with the roles of which one is needed."""
 
 
-def permitting(request: m.Request) -> frozenset[str]:
-    """The roles of which one is needed for a request; some depend on what is in it."""
+FOLLOWED = (m.Complete, m.CompleteAndReserve)
+"""Requests whose completions may have follow-ups, which only a producer may make."""
+
+
+def permitting(request: m.Request) -> tuple[frozenset[str], ...]:
+    """Sets of roles, of each of which one is needed for a request; some depend on what is in it."""
     if isinstance(request, m.Pause | m.Resume) and request.by_operator:
-        return _OPERATORS
-    return PERMITTED[type(request)]
+        return (_OPERATORS,)
+    if isinstance(request, FOLLOWED) and any(completion.then for completion in request.completions):
+        return (PERMITTED[type(request)], PERMITTED[m.Submit])
+    return (PERMITTED[type(request)],)
 
 
 def role_names(roles: Iterable[str]) -> str:

@@ -5,6 +5,8 @@ Also late, twice and with forged tokens.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
@@ -23,6 +25,15 @@ EVERYTHING = 1_000_000
 numbers = st.integers(0, 1 << 16)
 times = st.sampled_from([0.5, 1.0, 2.0, 5.0, 11.0])
 bits = st.integers(1, FULL)
+
+
+class _Todo(NamedTuple):
+    """A completion to be sent."""
+
+    ticket: Ticket
+    mask: int
+    is_genuine: bool
+    then: tuple[m.NewSubmission, ...] = ()
 
 
 class Consuming(Driver):
@@ -102,6 +113,7 @@ class Consuming(Driver):
         count=st.none() | st.integers(1, 70),
         strategy=st.sampled_from(STRATEGIES),
         wait_s=st.sampled_from([0.0, None]),
+        followers=st.sampled_from([(), (), (), (1,), (0,), (3, 65)]),
     )
     def complete(
         self,
@@ -112,43 +124,63 @@ class Consuming(Driver):
         count: int | None,
         strategy: str,
         wait_s: float | None,
+        followers: tuple[int, ...],
     ) -> None:
-        """Also late, twice, with a wrong token; and with the next reserve in the same request."""
+        """Also late, twice, with a wrong token; with follow-ups; and with the next reserve in the same request."""
         sender = self._peer(peer)
         request_id = next(self.rig.ids)
-        todo = [(self._ticket(number), mask, is_genuine > 0) for number, mask in picks]
+        todo = [_Todo(self._ticket(number), mask, is_genuine > 0) for number, mask in picks]
+        if followers and len(self.model.submissions) + len(self.model.coming) <= 6:
+            todo = [self._followed(one, followers) for one in todo]
         completions = [
             m.Completion(
                 self._held(ticket, mask, good),
                 results_of(self._indexes(ticket, mask)) if has_results else m.msgspec.Raw(b"\xc0"),
+                then=list(then),
             )
-            for ticket, mask, good in todo
+            for ticket, mask, good, then in todo
         ]
         request: m.Complete | m.CompleteAndReserve
         if count is None:
             request = m.Complete(request_id, completions)
         else:
             request = m.CompleteAndReserve(request_id, completions, count, strategy, wait_s)
+        if self.model.is_full and any(one.then for one in todo):
+            with pytest.raises(OpsqError):
+                self.send(sender, request)
+            return
         self._judge(sender, request, todo, {}, has_results)
         self.send(sender, request)
+
+    def _followed(self, one: _Todo, counts: tuple[int, ...]) -> _Todo:
+        """The same for the first of its chunks, with follow-ups of so many chunks."""
+        indexes = self._indexes(one.ticket, one.mask)
+        then = tuple(
+            m.NewSubmission(self.rig.request_key(), count, max_attempts=2, max_lost=2, reservation_s=5.0)
+            for count in counts
+        )
+        return one._replace(mask=1 << indexes[0] % 64, then=then) if indexes else one
 
     def _judge(
         self,
         peer: Peer,
         request: m.Complete | m.CompleteAndReserve,
-        todo: list[tuple[Ticket, int, bool]],
+        todo: list[_Todo],
         refusals: Refusals,
         has_results: bool,
     ) -> None:
         undecided = []
-        for ticket, mask, good in todo:
+        for one in todo:
+            indexes = self._indexes(one.ticket, one.mask)
             judged = self.model.complete(
-                ticket, self._indexes(ticket, mask), is_genuine=good, has_results=has_results, now=self.now
+                one.ticket, indexes, is_genuine=one.is_genuine, has_results=has_results, now=self.now
             )
             if judged is None:
-                undecided.append((ticket, mask, good))
-            else:
-                refusals |= judged
+                undecided.append(one)
+                continue
+            refusals |= judged
+            if one.then and any(chunk.intent for chunk in self.model.named(one.ticket, indexes)):
+                self.followers += one.then
         if undecided:
             self.promises[request.id] = None
             self.model.forming.after.append(lambda now: self._judge(peer, request, undecided, refusals, has_results))

@@ -70,6 +70,8 @@ class Driver(RuleBasedStateMachine):
         self.requeues: dict[int, Asked] = {}
         self.promises: dict[int, m.Reply | None] = {}  # what is to be answered by a batch, by request
         self.flying_promises: dict[int, m.Reply | None] = {}
+        self.followers: list[m.NewSubmission] = []
+        """Follow-ups of completions that the model has accepted."""
         self.predicted: dict[int, Callable[[m.Reply], bool]] = {}
         self.owners: dict[int, Peer] = {}  # who sent each request
         self.seen: tuple[object, int] = (None, 0)
@@ -114,6 +116,7 @@ class Driver(RuleBasedStateMachine):
         empty: list[tuple[Peer, m.Reserved]] = []
         self._note_free()
         self._take_slices()
+        self._take_followers()
         for peer, reply in self._promised():
             if isinstance(reply, m.Reserved):
                 granted.append((peer, reply))
@@ -154,6 +157,15 @@ class Driver(RuleBasedStateMachine):
             self._take_nothing(peer, reply)
         self._note_free()
         self._look_at_parked()
+
+    def _take_followers(self) -> None:
+        """Follow-ups that have been added to the batch: those of the completions that the model has accepted."""
+        followed, self.rig.followed = self.rig.followed, []
+        followers, self.followers = self.followers, []
+        assert [new for new, _ in followed] == followers
+        for new, created in followed:
+            assert created.is_new
+            self.model.submit(new, created.submission_id, self.now)
 
     def _promised(self) -> list[tuple[Peer, m.Reply]]:
         """Replies that have been added to the batch that is being formed."""

@@ -109,6 +109,17 @@ class Rig:
 
         # Only so is the order known in which leases and others are granted.
         descriptions.reserved = note  # type: ignore[method-assign]
+        self.followed: list[tuple[m.NewSubmission, m.Created]] = []
+        completions = self.engine._completions
+        follow = completions.follow
+
+        def note_follow_ups(peer: Peer, completion: m.Completion, now: Now) -> list[m.Created]:
+            created = follow(peer, completion, now)
+            self.followed += zip(completion.then, created, strict=True)
+            return created
+
+        # Of a request that has to wait for a commit, the answer comes long after the first of them were made.
+        completions.follow = note_follow_ups
 
     # --- time ---
 
@@ -226,6 +237,11 @@ class Rig:
         request = msgspec.structs.replace(m.Reserve(next(self.ids), count, strategy, None), **options)
         self.send(peer, request)
         return request.id
+
+    def follow(self, peer: Peer, held: m.HeldChunks, *then: m.NewSubmission) -> m.Completed:
+        """Complete a chunk with follow-ups, and commit; the answer."""
+        request = m.Complete(next(self.ids), [m.Completion(held, then=list(then))])
+        return self.only(peer, request, m.Completed)
 
     def complete(self, peer: Peer, *held: m.HeldChunks, results: msgspec.Raw = NO_RESULTS) -> list[m.Refusal]:
         """Complete and commit; what was refused."""

@@ -6,7 +6,19 @@ from typing import get_args
 
 import pytest
 
-from opsq.wire.messages import Pause, Request, Resume
+from opsq.daemon.permissions import check_permitted, straight
+from opsq.daemon.tokens_file import TokenEntry
+from opsq.errors import NotPermitted
+from opsq.wire.messages import (
+    Complete,
+    CompleteAndReserve,
+    Completion,
+    HeldChunks,
+    NewSubmission,
+    Pause,
+    Request,
+    Resume,
+)
 from opsq.wire.roles import CONSUMER, OPERATOR, PERMITTED, PRODUCER, READ_ONLY, ROLES, parse_roles, permitting
 
 REQUESTS = get_args(Request)
@@ -34,8 +46,26 @@ def test_table_has_no_other_requests():
 
 def test_pause_in_the_name_of_operators_needs_one():
     for kind in (Pause, Resume):
-        assert permitting(kind(1)) == {OPERATOR, PRODUCER, CONSUMER}
-        assert permitting(kind(1, by_operator=True)) == {OPERATOR}
+        assert permitting(kind(1)) == ({OPERATOR, PRODUCER, CONSUMER},)
+        assert permitting(kind(1, by_operator=True)) == ({OPERATOR},)
+
+
+def test_completion_with_follow_ups_needs_a_producer_too():
+    held = HeldChunks(1, 0, 1, 1, 0, 1, 0)
+    followed = [Completion(held), Completion(held, then=[NewSubmission(bytes(16), 1)])]
+    for request in (Complete(1, followed), CompleteAndReserve(1, followed, 1)):
+        assert permitting(request) == ({OPERATOR, CONSUMER}, {OPERATOR, PRODUCER})
+        with pytest.raises(NotPermitted):
+            check_permitted(request, TokenEntry("worker", frozenset((CONSUMER,)), b""))
+        check_permitted(request, TokenEntry("both", frozenset((CONSUMER, PRODUCER)), b""))
+    assert permitting(Complete(1, followed[:1])) == ({OPERATOR, CONSUMER},)
+
+
+def test_completions_of_a_mere_consumer_are_looked_at():
+    kinds = {Complete, CompleteAndReserve}
+    assert not straight(frozenset((CONSUMER,))) & kinds
+    for roles in ((OPERATOR,), (CONSUMER, PRODUCER)):
+        assert kinds <= straight(frozenset(roles))
 
 
 def test_roles_are_read_as_they_are_written():

@@ -17,10 +17,11 @@ from opsq.queue.chunks.refusals import refusal
 from opsq.queue.chunks.reservations import Reservations
 from opsq.queue.folding import Folding
 from opsq.queue.live_submission import BlockWork, LiveSubmission, Part, Reservation
+from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
 from opsq.store import history
 from opsq.store.history import HistoryRow
-from opsq.wire.messages import Completion, Refusal
+from opsq.wire.messages import Completion, Created, Refusal
 
 _NO_RESULTS = msgspec.Raw(b"\xc0")
 
@@ -31,6 +32,7 @@ class Completions:
     Args:
         end: ends a submission, in a state, for a reason.
         on_completed: notified of chunks whose completion was committed.
+        follow: makes the follow-ups of a completion.
     """
 
     def __init__(
@@ -40,20 +42,27 @@ class Completions:
         folding: Folding,
         end: Callable[[LiveSubmission, str, str, Now], None],
         on_completed: Callable[[LiveSubmission, BlockWork, int], None],
+        follow: Callable[[Peer, Completion, Now], list[Created]],
     ) -> None:
         self._state = state
         self._reservations = reservations
         self._folding = folding
         self._end = end
         self._on_completed = on_completed
+        self.follow = follow
         self._batch: Batch | None = None
         self._open: dict[tuple[BlockWork, int, int, int | None, str], Completed] = {}
         """Completions of that batch by block, reservation, attempt, exit status, consumer: equal ones are one row."""
 
     def complete(
-        self, consumer: str, completions: list[Completion], refusals: list[Refusal], now: Now
+        self,
+        peer: Peer,
+        completions: list[Completion],
+        refusals: list[Refusal],
+        created: list[Created],
+        now: Now,
     ) -> list[Completion]:
-        """Complete chunks; what cannot be is added to `refusals`, the rest goes on.
+        """Complete chunks; what cannot be is added to `refusals`, follow-ups to `created`, the rest goes on.
 
         Returns:
             The completions of chunks about which something else is being committed: only then can they be judged.
@@ -65,12 +74,14 @@ class Completions:
             held = completion.held
             part = self._reservations.find(held)
             if part is not None and part.submission.is_open and not held.mask & ~(part.mask & ~part.work.settling):
-                self._accept(part.submission, part.work, held.mask, part, completion, consumer, now)
-            elif not self._complete_late(consumer, completion, refusals, now):
+                self._accept(part.submission, part.work, held.mask, part, completion, peer, created, now)
+            elif not self._complete_late(peer, completion, refusals, created, now):
                 undecided.append(completion)
         return undecided
 
-    def _complete_late(self, consumer: str, completion: Completion, refusals: list[Refusal], now: Now) -> bool:
+    def _complete_late(
+        self, peer: Peer, completion: Completion, refusals: list[Refusal], created: list[Created], now: Now
+    ) -> bool:
         """A completion whose reservation does not hold (all of) its chunks any more.
 
         False when it cannot be judged yet.
@@ -96,7 +107,7 @@ class Completions:
             refusals.append(refusal(self._state, held, open_mask, "reservation_lost"))
         elif open_mask:
             self._reservations.touch_leases(work, open_mask)
-            self._accept(submission, work, open_mask, self._reservations.find(held), completion, consumer, now)
+            self._accept(submission, work, open_mask, self._reservations.find(held), completion, peer, created, now)
         submission.forget_if_plain(work)
         return True
 
@@ -119,7 +130,8 @@ class Completions:
         mask: int,
         part: Part | None,
         completion: Completion,
-        consumer: str,
+        peer: Peer,
+        created: list[Created],
         now: Now,
     ) -> None:
         batch, held = self._state.batch, completion.held
@@ -134,7 +146,7 @@ class Completions:
         if not run_s and reservation is not None and reservation.is_lease:
             run_max_s = held_s(reservation, now)
             run_s = run_max_s * mask.bit_count()
-        key = (work, held.reservation_id, held.attempt, completion.exit_status, consumer)
+        key = (work, held.reservation_id, held.attempt, completion.exit_status, peer.consumer)
         if batch is not self._batch:
             self._batch, self._open = batch, {}
         known = self._open.get(key)
@@ -153,7 +165,7 @@ class Completions:
                 mask,
                 held.attempt,
                 held.reservation_id,
-                consumer,
+                peer.consumer,
                 run_s,
                 run_max_s,
                 waited_s,
@@ -164,6 +176,8 @@ class Completions:
             entry = self._open[key] = Completed(self, submission, work, part, reservation, row)
             batch.history.append(row)
             batch.entries.append(entry)
+        if completion.then:
+            created += self.follow(peer, completion, now)  # before the end: who waits for it sees what has followed
         if not submission.unfinished:
             self._end(submission, "completed", "", now)
 

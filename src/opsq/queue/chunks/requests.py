@@ -15,6 +15,7 @@ from opsq.errors import UsageError
 from opsq.queue.batch import acting
 from opsq.queue.chunks.complete import Completions
 from opsq.queue.chunks.fail import Failures
+from opsq.queue.chunks.follow_ups import FollowUps
 from opsq.queue.chunks.leases import Leases
 from opsq.queue.chunks.reservations import Reservations
 from opsq.queue.chunks.reserve import ReserveCalls
@@ -38,6 +39,7 @@ class ChunkRequests:
         reservations: Reservations,
         leases: Leases,
         reserve_calls: ReserveCalls,
+        follow_ups: FollowUps,
     ) -> None:
         self._state = state
         self._completions = completions
@@ -45,15 +47,19 @@ class ChunkRequests:
         self._reservations = reservations
         self._leases = leases
         self._reserve_calls = reserve_calls
+        self._follow_ups = follow_ups
 
     def complete(self, peer: Peer, request: m.Complete, now: Now) -> None:
         """Complete chunks; answered after the commit.
 
         Raises:
-            UsageError: results are not what can be read again; nothing is completed.
+            UsageError: results are not what can be read again, or a follow-up cannot be made; nothing is completed.
+            Conflict: a follow-up was withdrawn; likewise.
+            StorageFull: there is no room for follow-ups; likewise.
         """
         _check_results(request.completions)
-        self._complete(peer, request, request.completions, [], now)
+        self._follow_ups.check(request.completions)
+        self._complete(peer, request, request.completions, [], [], now)
 
     def _complete(
         self,
@@ -61,14 +67,17 @@ class ChunkRequests:
         request: m.Complete | m.CompleteAndReserve,
         completions: list[m.Completion],
         refusals: list[m.Refusal],
+        created: list[m.Created],
         now: Now,
     ) -> None:
-        undecided = self._completions.complete(peer.consumer, completions, refusals, now)
+        undecided = self._completions.complete(peer, completions, refusals, created, now)
         if undecided:
-            self._postpone(peer, request, lambda now: self._complete(peer, request, undecided, [*refusals], now))
+            self._postpone(
+                peer, request, lambda now: self._complete(peer, request, undecided, [*refusals], [*created], now)
+            )
             return
         batch = self._state.batch
-        batch.replies.append((peer, m.Completed(request.id, refusals)))
+        batch.replies.append((peer, m.Completed(request.id, refusals, [], created)))
         if isinstance(request, m.CompleteAndReserve):
             batch.following.append((peer, request))
 
@@ -89,7 +98,8 @@ class ChunkRequests:
         """Complete chunks and, once that is committed, reserve."""
         self._reserve_calls.plan(request.strategy)
         _check_results(request.completions)
-        self._complete(peer, request, request.completions, [], now)
+        self._follow_ups.check(request.completions)
+        self._complete(peer, request, request.completions, [], [], now)
 
     def fail(self, peer: Peer, request: m.Fail, now: Now) -> None:
         """Count failed attempts; answered after the commit."""

@@ -75,14 +75,18 @@ class Submitter:
             NoRoom: there is no room for them, and the producer does not want to wait.
         """
         for new in request.submissions:
-            check_new(new)
-            if new.idempotency_keep_s is not None:
-                _check_keep(new, new.idempotency_keep_s, self._state.policy.finished_days * DAY_S)
-            self._keys.check(new)
+            self.check(new)
         most = sum(new.chunks_count for new in request.submissions)
         self._admission.enter(
             peer, request, most, lambda: self._needed(request, now), lambda now: self._submit(peer, request, now), now
         )
+
+    def check(self, new: NewSubmission) -> None:
+        """Make sure that a submission can be made; raises as `submit`."""
+        check_new(new)
+        if new.idempotency_keep_s is not None:
+            _check_keep(new, new.idempotency_keep_s, self._state.policy.finished_days * DAY_S)
+        self._keys.check(new)
 
     def check_capacity(self, peer: Peer, request: CheckCapacity, now: Now) -> None:
         """Answer a producer whether there is room, before it writes content; none is reserved for it.

@@ -33,6 +33,7 @@ from opsq.wire.messages.fields import (
     StrategyText,
     Unsigned,
 )
+from opsq.wire.messages.submissions import Created, NewSubmission
 
 ResultPlace = tuple[Annotated[str, Meta(min_length=1, max_length=1024)], Count, Count]
 """Where a large result is: an object in the folder of the content, offset and length."""
@@ -45,6 +46,9 @@ That is not in the type: msgspec 0.22 crashes on a union of bounded bytes and a 
 
 InlineEntries = Annotated[list[Annotated[bytes, Meta(max_length=RESULT_INLINE_BYTES)]], Meta(max_length=64)]
 """`ResultEntries` without large ones, which are most."""
+
+FOLLOW_UPS_LIMIT = 10_000
+"""Follow-ups that one completion may have."""
 
 HELD_LIMIT = 1 << 20
 """Parts of blocks that one request may name; a frame has no room for more."""
@@ -116,7 +120,8 @@ class Completion(Record):
     """Chunks that are done.
 
     `results` is MessagePack nil (all results empty) or an array with one entry per bit of `held.mask`, ascending:
-    bytes, or `[object, offset, length]`. `run_s` is the sum and `run_max_s` the longest of the run times.
+    bytes, or `[object, offset, length]`. `run_s` is the sum and `run_max_s` the longest of the run times. `then` are
+    the follow-ups of a single chunk: submissions made in the commit of the completion, if that is accepted.
     """
 
     held: HeldChunks
@@ -124,6 +129,7 @@ class Completion(Record):
     run_s: Duration = 0.0
     run_max_s: Duration = 0.0
     exit_status: ExitStatus | None = None
+    then: Annotated[list[NewSubmission], Meta(max_length=FOLLOW_UPS_LIMIT)] = []
 
 
 class Failure(Record):
@@ -276,11 +282,15 @@ class AfterFailure(Record):
 
 
 class Completed(Message):
-    """The request took effect, except for what is refused. `failures`: what becomes of those that Fail has named."""
+    """The request took effect, except for what is refused. `failures`: what becomes of those that Fail has named.
+
+    `created`: the follow-ups, in order, of completions that this request made, not one that was repeated.
+    """
 
     id: Id
     refusals: list[Refusal] = []
     failures: list[AfterFailure] = []
+    created: list[Created] = []
 
 
 class Started(Message):
