@@ -20,6 +20,15 @@ def upper(chunk: Any) -> bytes:
     return bytes(chunk.data.upper())
 
 
+def followed(chunk: Any) -> opsq.Done:
+    """A result and a follow-up with the same content, large or small."""
+    return opsq.Done(chunk.data, [opsq.FollowUp([chunk.data], metadata={"of": chunk.index})])
+
+
+def followed_in_vain(chunk: Any) -> opsq.Done:
+    return opsq.Done(b"", [opsq.FollowUp(["text"])])
+
+
 def nothing(chunk: Any) -> None:
     return None
 

@@ -18,7 +18,8 @@ TYPE_CHECKING = False  # type checkers take it for true; importing typing for it
 if TYPE_CHECKING:
     from opsq import errors, serialisation, strategy, testing
     from opsq.client.aio.queue import connect_async
-    from opsq.client.core.outcome import Bury, Retry
+    from opsq.client.core.follow_ups import FollowUp
+    from opsq.client.core.outcome import Bury, Done, Retry
     from opsq.client.sync.chunk import Chunk
     from opsq.client.sync.consumer import Consumer
     from opsq.client.sync.producer import Producer
@@ -29,6 +30,8 @@ __all__ = [
     "Bury",
     "Chunk",
     "Consumer",
+    "Done",
+    "FollowUp",
     "Producer",
     "Queue",
     "Retry",
@@ -46,6 +49,8 @@ _PLACES = {
     "Bury": "opsq.client.core.outcome",
     "Chunk": "opsq.client.sync.chunk",
     "Consumer": "opsq.client.sync.consumer",
+    "Done": "opsq.client.core.outcome",
+    "FollowUp": "opsq.client.core.follow_ups",
     "Producer": "opsq.client.sync.producer",
     "Queue": "opsq.client.sync.queue",
     "Retry": "opsq.client.core.outcome",

@@ -23,6 +23,8 @@ def test_promised_names_are_these() -> None:
         "Bury",
         "Chunk",
         "Consumer",
+        "Done",
+        "FollowUp",
         "Producer",
         "Queue",
         "Retry",

@@ -5,6 +5,7 @@ It only carries what was granted and passes the verdict on.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from opsq import traces
@@ -12,9 +13,10 @@ from opsq.client.aio.verdict_sender import AsyncVerdictSender
 from opsq.client.core.chunk_base import ChunkBase
 from opsq.client.core.held_block import HeldBlock, Result
 from opsq.client.core.verdict_batch import FailedRun
-from opsq.wire.messages import SubmissionContent
+from opsq.wire.messages import NewSubmission, SubmissionContent
 
 if TYPE_CHECKING:
+    from opsq.client.core.follow_ups import Follower
     from opsq.content.manifest import InputRange
 
 
@@ -62,14 +64,26 @@ class AsyncChunk(ChunkBase):
         """The attachment of its submission; None if it has none."""
         return await self._consumer.attachment(self.described)
 
+    async def prepare(self, then: Iterable[Follower]) -> list[NewSubmission]:
+        """Write the content of follow-ups, in a thread; see `Chunk.prepare`."""
+        return await self._consumer.prepare(then, self.trace_context)
+
     async def complete(
-        self, result: Result = b"", *, run_s: float | None = None, exit_status: int | None = None
+        self,
+        result: Result = b"",
+        *,
+        then: Iterable[Follower] = (),
+        run_s: float | None = None,
+        exit_status: int | None = None,
     ) -> None:
         """Report it as done; see `Chunk.complete`."""
+        followers = await self.prepare(then) if then else []
         self._take_verdict()
         self._end_span("completed", result=result)
         run_s = self._run_s(run_s)
-        await self._consumer.complete_chunk(self.described, self._block, self._bit, result, run_s, exit_status)
+        await self._consumer.complete_chunk(
+            self.described, self._block, self._bit, result, run_s, exit_status, followers
+        )
 
     async def fail(
         self,

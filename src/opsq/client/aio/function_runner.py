@@ -16,7 +16,7 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opsq.client.core.chunk_view import ChunkView
-from opsq.client.core.outcome import CHUNK_ERRORS, Outcome, Tally, failed, log_failure, outcome_of, succeeded
+from opsq.client.core.outcome import CHUNK_ERRORS, Done, Outcome, Tally, failed, log_failure, outcome_of, succeeded
 from opsq.errors import OpsqError, UsageError
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class AsyncRun:
         if chunk.has_verdict or outcome.result is not None:
             self._counts["completed"] += 1
             if not chunk.has_verdict:
-                await chunk.complete(outcome.result or b"", run_s=outcome.run_s)
+                await chunk.complete(outcome.result or b"", then=outcome.then, run_s=outcome.run_s)
         elif chunk.is_revoked:
             self._counts["released"] += 1
             await chunk.release()
@@ -128,7 +128,10 @@ def _awaiting(f: Callable[[Any], Awaitable[Any]]) -> Work:
         started_at = time.monotonic()
         try:
             with chunk.tracing():
-                outcome = succeeded(await f(chunk))
+                result = await f(chunk)
+                outcome = succeeded(result)
+                if isinstance(result, Done):
+                    outcome.then = await chunk.prepare(result.then)
         except CHUNK_ERRORS as error:
             outcome = failed(error)
         outcome.run_s = time.monotonic() - started_at
@@ -145,6 +148,7 @@ def _in_threads(f: Callable[[ChunkView], Any], source: AsyncChunkSource, threads
             chunk.handle,
             lambda: source.reader(chunk.described),
             lambda: asyncio.run_coroutine_threadsafe(chunk.attachment(), loop).result(),
+            lambda then: asyncio.run_coroutine_threadsafe(chunk.prepare(then), loop).result(),
         )
         with chunk.tracing():
             return await loop.run_in_executor(threads, copy_context().run, outcome_of, f, view)

@@ -23,7 +23,8 @@ from opsq.client.core.address import Address, TlsAddress, find_daemon
 from opsq.client.core.administration import AsyncRules
 from opsq.client.core.arguments import converted, count, pairs
 from opsq.client.core.content_access import Contents
-from opsq.client.core.operations import chunks_of, formats
+from opsq.client.core.operation_chunks import chunks_of
+from opsq.client.core.operations import formats
 from opsq.client.core.result_pages import CLOSED_REASON, NAMED_DEAD_COUNT, OnClose, check_on_close, failure
 from opsq.client.core.schedules import AsyncScheduleCalls
 from opsq.errors import Conflict, OpsqError, Unreachable, WorkFailed

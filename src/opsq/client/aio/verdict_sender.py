@@ -6,7 +6,7 @@ This file owns when to send and what to wait for on an event loop; what is held 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from opsq.client.aio.link import AsyncLink
@@ -32,13 +32,16 @@ from opsq.wire.messages import (
     Described,
     Extend,
     GetAttachment,
+    NewSubmission,
     Release,
     Revoked,
     SubmissionContent,
 )
 
 if TYPE_CHECKING:
+    from opsq.client.core.follow_ups import Follower
     from opsq.content.chunk_reader import ChunkReader
+    from opsq.traces import TraceContext
 
 T = TypeVar("T")
 MakeLink = Callable[..., AsyncLink]
@@ -104,6 +107,12 @@ class AsyncVerdictSender(ConsumerBase):
 
     # --- for chunks ---------------------------------------------------------------------------------------------------
 
+    async def prepare(self, then: Iterable[Follower], context: TraceContext | None) -> list[NewSubmission]:
+        """See `AsyncChunk.prepare`; `context` is what they belong to."""
+        from opsq.client.core.follow_ups import prepared
+
+        return await asyncio.to_thread(prepared, then, self._contents, self._link.welcome, context)
+
     async def complete_chunk(
         self,
         described: SubmissionContent,
@@ -112,12 +121,15 @@ class AsyncVerdictSender(ConsumerBase):
         result: Result,
         run_s: float,
         exit_status: int | None,
+        then: list[NewSubmission],
     ) -> None:
         """See `AsyncChunk.complete`."""
         check_result(result)
         if len(result) > RESULT_INLINE_BYTES and isinstance(result, bytes):
             result = await self._store_result(described, result)
-        self._verdicts.complete(block, 1 << bit, [result] if result else None, run_s=run_s, exit_status=exit_status)
+        self._verdicts.complete(
+            block, 1 << bit, [result] if result else None, run_s=run_s, exit_status=exit_status, then=then
+        )
         await self._send_if_full()
 
     async def fail_chunk(self, block: HeldBlock, bit: int, failed: FailedRun) -> None:

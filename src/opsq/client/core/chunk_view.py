@@ -5,13 +5,14 @@ It is read only; it knows nothing of verdicts and of the reservation.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from opsq.ids import Handle, SubmissionId
-from opsq.wire.messages import SubmissionContent
+from opsq.wire.messages import NewSubmission, SubmissionContent
 
 if TYPE_CHECKING:
+    from opsq.client.core.follow_ups import Follower
     from opsq.content.chunk_reader import ChunkReader
     from opsq.content.manifest import InputRange
 
@@ -34,6 +35,7 @@ class ChunkView:
         handle: Handle,
         open_reader: Callable[[], ChunkReader],
         read_attachment: Callable[[], bytes | None],
+        prepare: Callable[[Iterable[Follower]], list[NewSubmission]],
     ) -> None:
         self.submission_id = SubmissionId(described.submission_id)
         self.index: int = handle.index
@@ -43,6 +45,7 @@ class ChunkView:
         self.chunks_count = described.chunks_count
         self._open_reader = open_reader
         self._read_attachment = read_attachment
+        self._prepare = prepare
 
     def __repr__(self) -> str:
         return f"<ChunkView {self.submission_id}/{self.index}>"
@@ -63,3 +66,7 @@ class ChunkView:
     def attachment(self) -> bytes | None:
         """The attachment of its submission; None if it has none."""
         return self._read_attachment()
+
+    def prepare(self, then: Iterable[Follower]) -> list[NewSubmission]:
+        """Write the content of follow-ups; see `Chunk.prepare`."""
+        return self._prepare(then)

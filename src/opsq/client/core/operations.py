@@ -1,16 +1,14 @@
-"""Operations and chunks: cuts operations into chunks, and makes of a function for operations one for chunks.
+"""Operations of a chunk: makes of a function for operations one for chunks.
 
 This file must not know where the function runs or what becomes of the chunk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol
 
-from opsq.client.core.arguments import converted
-from opsq.errors import UsageError
+from opsq.client.core.outcome import Done
 from opsq.serialisation import Serialisation, find
 
 Decode = Callable[[bytes], Iterable[Any]]
@@ -46,7 +44,7 @@ class EachOperation:
         self._encode = find(result_serialisation or serialisation).encode
         self._keeps_results = keeps_results
 
-    def __call__(self, chunk: Any) -> bytes:
+    def __call__(self, chunk: Any) -> bytes | Done:
         """Work through the operations of a chunk, in order.
 
         Raises:
@@ -62,9 +60,9 @@ class EachOperation:
         except Exception as error:
             error.add_note(_place(results, operations))
             raise
-        return self._encode(results) if self._keeps_results else b""
+        return self._result(results)
 
-    async def awaited(self, chunk: AwaitedContent) -> bytes:
+    async def awaited(self, chunk: AwaitedContent) -> bytes | Done:
         """As a call, for a function to be awaited: one operation after the other."""
         f: Callable[[Any], Awaitable[Any]] = self._f
         operations = self._decode(await chunk.data())
@@ -75,7 +73,18 @@ class EachOperation:
         except Exception as error:
             error.add_note(_place(results, operations))
             raise
-        return self._encode(results) if self._keeps_results else b""
+        return self._result(results)
+
+    def _result(self, results: list[Any]) -> bytes | Done:
+        """The result of the chunk, with the follow-ups of all operations."""
+        then: list[Any] = []
+        if Done in set(map(type, results)):
+            for number, result in enumerate(results):
+                if isinstance(result, Done):
+                    then += result.then
+                    results[number] = result.result
+        encoded = self._encode(results) if self._keeps_results else b""
+        return Done(encoded, then) if then else encoded
 
 
 def _place(results: list[Any], operations: list[Any]) -> str:
@@ -89,28 +98,3 @@ def formats(
     operations = None if serialisation is None else find(serialisation)
     results = operations if result_serialisation is None else find(result_serialisation)
     return operations, None if results is None else results.decode
-
-
-def chunks_of(
-    operations: Iterable[Any], serialisation: Serialisation | str, operations_per_chunk: int
-) -> Iterator[bytes]:
-    """Cut operations into chunks of `operations_per_chunk` each; the last one may have fewer.
-
-    Raises:
-        UsageError: an operation cannot be written; it is named.
-    """
-    return _encoded(operations, find(serialisation), operations_per_chunk)
-
-
-def _encoded(operations: Iterable[Any], serialisation: Serialisation, count: int) -> Iterator[bytes]:
-    rest = converted("operations", operations, iter, "an iterable of operations")
-    first = 1
-    while some := list(islice(rest, count)):
-        try:
-            chunk = serialisation.encode(some)
-        except UsageError as error:
-            raise UsageError(
-                f"Of the operations from number {first} on, one cannot be sent: {error.message}", hint=error.hint
-            ) from error
-        yield chunk
-        first += len(some)

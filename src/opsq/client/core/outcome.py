@@ -9,7 +9,7 @@ import logging
 import signal
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,8 +17,10 @@ import msgspec
 
 from opsq.content.manifest import input_note
 from opsq.errors import READER_ERRORS, ContentChanged, InputUnreadable
+from opsq.wire.messages import NewSubmission
 
 if TYPE_CHECKING:
+    from opsq.client.core.follow_ups import Follower
     from opsq.content.manifest import InputRange
 
 REASON_LIMIT = 16384
@@ -55,6 +57,21 @@ class Bury(Exception):
         super().__init__(reason)
 
 
+class Done:
+    """Returned by a function that works on chunks or operations, in place of the result: that, and follow-ups.
+
+    Args:
+        result: what the function would return without follow-ups.
+        then: submissions to be made in the commit of the chunk's completion, or not at all.
+    """
+
+    __slots__ = ("result", "then")
+
+    def __init__(self, result: Any = None, then: Iterable[Follower] = ()) -> None:
+        self.result = result
+        self.then = then
+
+
 class Outcome(msgspec.Struct, array_like=True, tag=True):
     """What became of one call. `result` is None if the attempt failed."""
 
@@ -65,6 +82,7 @@ class Outcome(msgspec.Struct, array_like=True, tag=True):
     run_s: float = 0.0
     exit_status: int | None = None
     signal: int | None = None
+    then: list[NewSubmission] = []
 
 
 class Tally(NamedTuple):
@@ -91,7 +109,10 @@ def outcome_of(f: Callable[[Any], Any], chunk: Any) -> Outcome:
     """
     started_at = time.monotonic()
     try:
-        outcome = succeeded(f(chunk))
+        result = f(chunk)
+        outcome = succeeded(result)
+        if isinstance(result, Done):
+            outcome.then = chunk.prepare(result.then)
     except CHUNK_ERRORS as error:
         outcome = failed(error)
     outcome.run_s = time.monotonic() - started_at
@@ -99,11 +120,13 @@ def outcome_of(f: Callable[[Any], Any], chunk: Any) -> Outcome:
 
 
 def succeeded(result: Any) -> Outcome:
-    """The outcome of a call that returned.
+    """The outcome of a call that returned, without follow-ups, which are to be prepared.
 
     Raises:
         TypeError: `result` is neither bytes nor None.
     """
+    if isinstance(result, Done):
+        result = result.result
     if result is None:
         return Outcome(b"")
     if not isinstance(result, bytes | bytearray | memoryview):

@@ -14,7 +14,7 @@ import msgspec
 
 from opsq.client.core.held_block import HeldBlock, Result
 from opsq.client.core.ledger import Ledger
-from opsq.errors import OpsqError, StorageFull, UsageError
+from opsq.errors import Conflict, OpsqError, StorageFull, UsageError
 from opsq.ids import mask_indexes
 from opsq.wire.messages import (
     Complete,
@@ -24,6 +24,7 @@ from opsq.wire.messages import (
     ErrorReply,
     Fail,
     Failure,
+    NewSubmission,
     Refusal,
     Release,
     Reply,
@@ -101,6 +102,7 @@ class VerdictBatch:
         run_s: float = 0.0,
         run_max_s: float | None = None,
         exit_status: int | None = None,
+        then: Sequence[NewSubmission] = (),
     ) -> None:
         """Enter that chunks are done.
 
@@ -108,6 +110,7 @@ class VerdictBatch:
             results: one per chunk of `mask`, ascending; None: all empty.
             run_s: sum of their run times.
             run_max_s: the longest; None: `run_s`.
+            then: follow-ups, of one chunk.
 
         Raises:
             UsageError: there are not as many results as chunks.
@@ -117,6 +120,13 @@ class VerdictBatch:
         live = mask & block.open
         block.open ^= live
         if not live:
+            return
+        if then:
+            packed = msgspec.Raw(_encode(results)) if results else _NO_RESULTS
+            completion = Completion(block.name(live), packed, run_s, run_s, exit_status, list(then))
+            self._sealed.append((block, live, completion))
+            self.buffered_count += 1
+            self.buffered_bytes += sum(len(new.content) for new in then)
             return
         if block.done and block.exit_status != exit_status:
             self._seal(block)
@@ -181,9 +191,12 @@ class VerdictBatch:
         return requests
 
     def with_reserve(self, requests: list[Request], reserve: Reserve) -> Request:
-        """Join a reserve to the last request if that completes chunks, else append it; returns the message for it."""
+        """Join a reserve to the last request if that completes chunks, else append it; returns the message for it.
+
+        Not to one with follow-ups, which may be refused for them.
+        """
         last = requests[-1] if requests else None
-        if not isinstance(last, Complete):
+        if not isinstance(last, Complete) or last.completions[-1].then:
             requests.append(reserve)
             return reserve
         sent = self._sent.pop(last.id)
@@ -245,6 +258,9 @@ class VerdictBatch:
                     sent = sent._replace(request=Complete(sent.request.id, sent.request.completions))
                 self._again.append(sent)
                 return
+            if isinstance(error, UsageError | Conflict) and _has_follow_ups(sent.request):
+                self._fail_refused(sent, error)
+                return
             self.errors.append(error)
         if isinstance(reply, Completed):
             is_completion = isinstance(sent.request, Complete | CompleteAndReserve)
@@ -266,7 +282,7 @@ class VerdictBatch:
     @property
     def is_again_due(self) -> bool:
         """Whether there was no room for some of it, so that it is to be sent again after a while."""
-        return bool(self._again or self._sealed)
+        return bool(self._again or self._sealed or self._failures)
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
@@ -274,6 +290,12 @@ class VerdictBatch:
         self._sent[request.id] = _Sent(request, settles, completions_count)  # type: ignore[union-attr]  # each has one
         self.unanswered_count += completions_count
         return request
+
+    def _fail_refused(self, sent: _Sent, error: OpsqError) -> None:
+        """Fail a chunk of whose follow-ups no submissions can be made: it would stay reserved otherwise."""
+        for block, mask in sent.settles:
+            self._failures.append((block, mask, Failure(block.name(mask), f"Its follow-ups are refused: {error}")))
+            self.buffered_count += mask.bit_count()
 
     def _retry_part(self, sent: _Sent, refusal: Refusal) -> bool:
         """Send chunks again alone whose completion was refused only because others of it were finished elsewhere."""
@@ -315,6 +337,9 @@ class VerdictBatch:
         settles: list[tuple[HeldBlock, int]] = []
         size_bytes = 0
         for block, mask, completion in sealed:
+            if completion.then:  # alone: if they are refused, no other chunk is
+                yield [completion], [(block, mask)]
+                continue
             if completions and size_bytes + len(completion.results) > BUFFERED_LIMIT_BYTES:
                 yield completions, settles
                 completions, settles, size_bytes = [], [], 0
@@ -323,6 +348,11 @@ class VerdictBatch:
             size_bytes += len(completion.results)
         if completions:
             yield completions, settles
+
+
+def _has_follow_ups(request: Request) -> bool:
+    """Whether a request is the completion of one chunk with follow-ups."""
+    return isinstance(request, Complete | CompleteAndReserve) and any(one.then for one in request.completions)
 
 
 def _objects(completions: Sequence[Completion]) -> Iterator[str]:

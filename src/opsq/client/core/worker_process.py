@@ -10,21 +10,25 @@ import os
 import queue
 import signal
 import threading
+from collections.abc import Iterable
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from opsq import traces
 from opsq.client.core.chunk_view import ChunkView
 from opsq.client.core.content_access import Contents
 from opsq.client.core.outcome import Outcome, outcome_of, reason_of
 from opsq.errors import OpsqError
 from opsq.ids import parse_handle
-from opsq.wire.messages import SubmissionContent, Welcome
+from opsq.wire.messages import NewSubmission, SubmissionContent, Welcome
 
 if TYPE_CHECKING:
     from types import FrameType
+
+    from opsq.client.core.follow_ups import Follower
 
 GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """They come to the whole group from a terminal or a service manager, and the consumer decides what they mean."""
@@ -102,6 +106,7 @@ class Worker:
 
     def __init__(self, connection: Connection, welcome: Welcome) -> None:
         self._connection = connection
+        self._welcome = welcome
         self._contents = Contents(welcome)
         self._inbox: queue.SimpleQueue[Work | AttachmentIs | None] = queue.SimpleQueue()
         self._is_orphan = False
@@ -137,7 +142,15 @@ class Worker:
         if described is None:
             raise RuntimeError("The first chunk came without a description of its submission.")
         handle = parse_handle(work.handle)
-        return ChunkView(described, handle, lambda: self._contents.reader(described), self._read_attachment)
+        return ChunkView(
+            described, handle, lambda: self._contents.reader(described), self._read_attachment, self._prepare
+        )
+
+    def _prepare(self, then: Iterable[Follower]) -> list[NewSubmission]:
+        from opsq.client.core.follow_ups import prepared
+
+        context = None if self._described is None else traces.carried_by(self._described.content)
+        return prepared(then, self._contents, self._welcome, context)
 
     def _read_attachment(self) -> bytes | None:
         described = self._described

@@ -6,7 +6,7 @@ Both only carry what was granted and pass verdicts on; what is held and what is 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from opsq import traces
@@ -18,7 +18,9 @@ from opsq.errors import UsageError
 from opsq.ids import SubmissionId
 
 if TYPE_CHECKING:
+    from opsq.client.core.follow_ups import Follower
     from opsq.content.manifest import InputRange
+    from opsq.wire.messages import NewSubmission
 
 
 class Chunk(ChunkBase):
@@ -72,21 +74,40 @@ class Chunk(ChunkBase):
         """The attachment of its submission; None if it has none."""
         return self._consumer.attachment(self._block.submission_id)
 
-    def complete(self, result: Result = b"", *, run_s: float | None = None, exit_status: int | None = None) -> None:
+    def prepare(self, then: Iterable[Follower]) -> list[NewSubmission]:
+        """Write the content of follow-ups, if it is large; `complete` does it, too, and takes what this returns.
+
+        Raises:
+            UsageError: they are too many or too long for one chunk.
+            ChunkTooLarge, StorageFull, StoreNotVisible: it cannot be written.
+        """
+        return self._consumer.prepare(then, self.trace_context)
+
+    def complete(
+        self,
+        result: Result = b"",
+        *,
+        then: Iterable[Follower] = (),
+        run_s: float | None = None,
+        exit_status: int | None = None,
+    ) -> None:
         """Report it as done. Returns at once; the report is durable when `Consumer.flush` has returned.
 
         Args:
             result: kept until the submission is removed; a large one is written to the store first.
+            then: submissions (`opsq.FollowUp`) to be made in the same commit. If the chunk is done by another consumer
+                first, they are not made; if the daemon refuses one, the attempt fails for that reason.
             run_s: how long it took; None: since it was handed out.
 
         Raises:
-            UsageError: it has a verdict already.
+            UsageError: it has a verdict already; or, and then it has none, as `prepare`.
             OpsqError: an earlier report could not be delivered.
         """
+        followers = self.prepare(then) if then else []
         self._take_verdict()
         self._end_span("completed", result=result)
         run_s = time.monotonic() - self._started_at if run_s is None else run_s
-        self._consumer.complete_chunk(self._block, self._bit, result, run_s, exit_status)
+        self._consumer.complete_chunk(self._block, self._bit, result, run_s, exit_status, followers)
 
     def fail(
         self,

@@ -22,7 +22,7 @@ from opsq.client.sync.verdict_sender import VerdictSender
 from opsq.errors import UsageError
 
 if TYPE_CHECKING:
-    from opsq.client.core.outcome import Tally
+    from opsq.client.core.outcome import Done, Tally
     from opsq.client.sync.function_runner import Mode, OnInterrupt
     from opsq.serialisation import Serialisation
 
@@ -82,7 +82,7 @@ class Consumer(VerdictSender):
 
     def run_each_chunk(
         self,
-        f: Callable[[Any], bytes | None],
+        f: Callable[[Any], bytes | Done | None],
         *,
         jobs: int = 1,
         mode: Mode = "threads",
@@ -100,9 +100,9 @@ class Consumer(VerdictSender):
         long they take.
 
         Args:
-            f: gives the result, as bytes; None for an empty one. In threads it gets the `Chunk`, and may also give it
-                its verdict itself; in processes a view that can only be read, and it must stand at the top level of a
-                module.
+            f: gives the result, as bytes; None for an empty one, `Done` for one with follow-ups. In threads it gets the
+                `Chunk`, and may also give it its verdict itself; in processes a view that can only be read, and it must
+                stand at the top level of a module.
             jobs: how many chunks are worked on at once.
             mode: "threads" (with one job: the calling thread), or "processes", for work that keeps the processor busy.
                 A process that dies costs its chunk one attempt, with the signal named, and is replaced.

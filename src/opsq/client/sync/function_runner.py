@@ -253,7 +253,7 @@ def _give(chunk: Chunk, outcome: Outcome) -> bool:
     if chunk.has_verdict:
         return False
     if outcome.result is not None:
-        chunk.complete(outcome.result, run_s=outcome.run_s, exit_status=outcome.exit_status)
+        chunk.complete(outcome.result, then=outcome.then, run_s=outcome.run_s, exit_status=outcome.exit_status)
         return False
     if chunk.is_revoked:  # its failure would be refused
         chunk.release()

@@ -178,7 +178,7 @@ class Producer:
         """Write the content of a submission for `submit_many`; the arguments are those of `submit`."""
         operations_per_chunk = count("operations_per_chunk", operations_per_chunk)
         if serialisation is not None:
-            from opsq.client.core.operations import chunks_of
+            from opsq.client.core.operation_chunks import chunks_of
 
             chunks = chunks_of(chunks, serialisation, operations_per_chunk)
         key = new_submission.new_request_key()

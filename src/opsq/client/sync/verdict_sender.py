@@ -7,7 +7,7 @@ decided in consumer.py.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Self
 
 from opsq.client.core.arguments import check_result, seconds
@@ -33,12 +33,15 @@ from opsq.wire.messages import (
     Described,
     Extend,
     GetAttachment,
+    NewSubmission,
     SubmissionContent,
 )
 
 if TYPE_CHECKING:
+    from opsq.client.core.follow_ups import Follower
     from opsq.content.chunk_reader import ChunkReader
     from opsq.content.result_objects import ResultWriter, Stored
+    from opsq.traces import TraceContext
 
 
 class VerdictSender(ConsumerBase):
@@ -79,14 +82,30 @@ class VerdictSender(ConsumerBase):
 
     # --- verdicts -----------------------------------------------------------------------------------------------------
 
-    def complete_chunk(self, block: HeldBlock, bit: int, result: Result, run_s: float, exit_status: int | None) -> None:
+    def prepare(self, then: Iterable[Follower], context: TraceContext | None) -> list[NewSubmission]:
+        """See `Chunk.prepare`; `context` is what they belong to."""
+        from opsq.client.core.follow_ups import prepared
+
+        return prepared(then, self._contents, self._link.welcome, context)
+
+    def complete_chunk(
+        self,
+        block: HeldBlock,
+        bit: int,
+        result: Result,
+        run_s: float,
+        exit_status: int | None,
+        then: list[NewSubmission],
+    ) -> None:
         """See `Chunk.complete`."""
         if type(result) is not bytes:  # the common case costs no call
             check_result(result)
         if len(result) > RESULT_INLINE_BYTES:
             result = self._store_result(block, result)
         with self._lock:
-            self._verdicts.complete(block, 1 << bit, [result] if result else None, run_s=run_s, exit_status=exit_status)
+            self._verdicts.complete(
+                block, 1 << bit, [result] if result else None, run_s=run_s, exit_status=exit_status, then=then
+            )
         self._send_if_full()
 
     def complete_blocks(self, blocks: Sequence[HeldBlock], results: Sequence[Result] | None, run_s: float) -> None:

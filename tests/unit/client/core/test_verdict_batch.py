@@ -25,6 +25,7 @@ from opsq.wire.messages import (
     Fail,
     Grant,
     HeldChunks,
+    NewSubmission,
     Refusal,
     Release,
     Request,
@@ -356,3 +357,54 @@ def test_every_chunk_granted_is_reported_exactly_once(blocks: list[tuple[int, in
 
 def indexes_of(held: HeldChunks) -> list[int]:
     return [held.block * 64 + bit for bit in range(64) if held.mask >> bit & 1]
+
+
+def followed(batch: VerdictBatch, mask: int = 0b111) -> tuple[HeldBlock, list[Complete]]:
+    """All chunks of a block are done, the second with a follow-up; what is sent of it."""
+    offer(batch, grant(mask=mask))
+    taken = take_all(batch)
+    for held, bit in taken:
+        then = [NewSubmission(bytes(16), 1)] if bit == 1 else []
+        batch.complete(held, 1 << bit, [b"r%d" % bit], then=then)
+    return taken[0][0], [request for request in batch.requests() if isinstance(request, Complete)]
+
+
+def test_completion_with_follow_ups_travels_alone(batch: VerdictBatch) -> None:
+    _, requests = followed(batch)
+    masks = {tuple(one.held.mask for one in request.completions): request for request in requests}
+    assert set(masks) == {(0b010,), (0b101,)}
+    [alone] = masks[0b010,].completions
+    assert (alone.then, alone.results) == ([NewSubmission(bytes(16), 1)], msgspec.Raw(b"\x91\xc4\x02r1"))
+    assert all(not one.then for one in masks[0b101,].completions)
+
+
+def test_reserve_does_not_travel_with_follow_ups(batch: VerdictBatch) -> None:
+    """It would be refused for them."""
+    held, _ = followed(batch, 0b10)
+    offer(batch, grant(mask=0b1000))
+    [(held, bit)] = take_all(batch)
+    batch.complete(held, 1 << bit, then=[NewSubmission(bytes(16), 1)])
+    requests = batch.requests()
+    reserve = Reserve(7, 1)
+    assert batch.with_reserve(requests, reserve) is reserve
+    assert requests[-1] is reserve
+
+
+def test_chunk_whose_follow_ups_are_refused_has_failed(batch: VerdictBatch) -> None:
+    _, [request] = followed(batch, 0b10)
+    batch.answer(ErrorReply.of(request.id, UsageError("the key is taken")))
+    assert not batch.errors
+    assert not batch.is_settled
+    assert batch.is_again_due
+    [fail] = sent(batch, Fail)
+    [failure] = fail.failures
+    assert (failure.held.mask, failure.reason) == (0b10, "Its follow-ups are refused: the key is taken")
+    batch.answer(Completed(fail.id))
+    assert batch.is_settled
+
+
+def test_follow_ups_are_sent_again_when_there_was_no_room(batch: VerdictBatch) -> None:
+    _, [request] = followed(batch, 0b10)
+    batch.answer(ErrorReply.of(request.id, StorageFull("full")))
+    [again] = sent(batch, Complete)
+    assert again == request
