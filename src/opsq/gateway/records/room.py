@@ -1,7 +1,8 @@
 """How many more records a queue with a limit may take: asked of the daemon's counters, and reckoned for a while.
 
 Completions only make room, so what was counted stays a bound; it must not be relied on for longer than `FRESH_S`, since
-others may fill the queue, too. This file must not know HTTP.
+others may fill the queue, too, and a full one not for full any longer than `FULL_FRESH_S`. This file must not
+know HTTP.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from opsq.gateway.connections import Connections
 from opsq.gateway.records.queue_defaults import KEY, QueueDefaults
 from opsq.wire.messages import DaemonState, Status
 
-FRESH_S = 1.0
+FRESH_S, FULL_FRESH_S = 1.0, 0.1
+"""The second holds where there is too little room: looking for more costs the daemon a walk over its submissions."""
 
 
 class Room:
@@ -36,7 +38,8 @@ class Room:
         limit = self._defaults(name).limit
         if limit is None:
             return None
-        if time.monotonic() - self._counted_at >= FRESH_S or self._counted.get(name, 0) + wanted > limit:
+        is_short = self._counted.get(name, 0) + wanted > limit
+        if time.monotonic() - self._counted_at >= (FULL_FRESH_S if is_short else FRESH_S):
             link = (await self._connections.queue()).link
             state = await link.call(Status(link.next_id(), KEY), DaemonState)
             self._counted = {str(counts.value): counts.backlog_count for counts in state.by}
