@@ -75,7 +75,7 @@ def test_what_was_let_in_is_reckoned_until_the_count_is_old(daemon: _Daemon, clo
     taker, daemon.unfinished = of(daemon, 10), 3
     assert takes(taker, 2, 2, 2) == [2, 2, 2]
     assert daemon.asked_count == 1
-    clock[0] += FRESH_S
+    clock[0] += 2 * FRESH_S
     assert takes(taker, 2) == [2]  # the daemon says that there are three still
     assert daemon.asked_count == 2
 
@@ -85,6 +85,6 @@ def test_full_queue_is_counted_again_soon_but_not_for_each_record(daemon: _Daemo
     assert takes(taker, *[1] * 50) == [0] * 50
     assert daemon.asked_count == 1
     daemon.unfinished = 4
-    clock[0] += FULL_FRESH_S
+    clock[0] += 2 * FULL_FRESH_S
     assert takes(taker, 5, 5) == [5, 1]
     assert daemon.asked_count == 2
