@@ -82,6 +82,12 @@ def obedient(chunk: Any) -> bytes:
     elif word == "sleep":
         Path(rest).write_text(str(os.getpid()))
         wait_for_ever()
+    elif word == "hog":  # takes memory, and stays
+        Path(rest).write_text(str(os.getpid()))
+        taken = []
+        while True:
+            taken.append(b"x" * (8 << 20))
+            time.sleep(0.001)
     elif word == "wait":  # until somebody makes the second file, having made the first
         begun, go = map(Path, rest.split(" "))
         begun.write_text(str(os.getpid()))

@@ -149,6 +149,34 @@ def test_a_chunk_that_takes_too_long_fails_and_its_worker_is_gone(queue: opsq.Qu
     assert not is_there(number_in(tmp_path / "pid"))
 
 
+def test_a_chunk_that_takes_too_much_memory_fails_and_its_worker_is_gone(queue: opsq.Queue, tmp_path: Path) -> None:
+    submission = queue.submit([b"x", b"hog %s" % bytes(tmp_path / "pid"), b"x"], on_dead="keep", max_attempts=1)
+    assert run(queue, max_memory_bytes=256 << 20) == Tally(2, 1, 0)
+    [dead] = submission.dead()
+    assert dead.reason == "The function used more than 256M of memory, so its process was killed."
+    assert (dead.index, dead.signal) == (1, signal.SIGKILL)
+    assert not is_there(number_in(tmp_path / "pid"))
+
+
+def test_limits_of_a_process_are_refused_for_threads(queue: opsq.Queue) -> None:
+    for limit in ({"max_runtime_s": 1.0}, {"max_memory_bytes": 1 << 30}):
+        with (
+            queue.consumer() as consumer,
+            pytest.raises(UsageError, match=f"{next(iter(limit))} needs mode='processes'"),
+        ):
+            consumer.run_each_chunk(zoo.nothing, **limit)
+
+
+def test_of_many_short_chunks_handed_over_at_once_only_the_one_that_kills_fails(queue: opsq.Queue) -> None:
+    chunks = [b"kill" if number in (150, 151, 290) else b"x" for number in range(300)]
+    submission = queue.submit(chunks, on_dead="keep", max_attempts=1)
+    assert run(queue) == Tally(297, 3, 0)
+    assert [(dead.index, dead.lost, dead.signal) for dead in submission.dead()] == [
+        (index, 0, signal.SIGKILL) for index in (150, 151, 290)
+    ]
+    assert len(set(submission.results(skip_dead=True)) - {b""}) == 3  # one process has died at its first chunk
+
+
 def test_an_exit_in_a_worker_fails_its_chunk(queue: opsq.Queue) -> None:
     submission = queue.submit([b"sysexit 7", b"x"], on_dead="keep", max_attempts=1)
     assert run(queue) == Tally(1, 1, 0)

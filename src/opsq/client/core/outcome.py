@@ -73,7 +73,10 @@ class Done:
 
 
 class Outcome(msgspec.Struct, array_like=True, tag=True):
-    """What became of one call. `result` is None if the attempt failed."""
+    """What became of one call. `result` is None if the attempt failed.
+
+    `aside` is for whoever runs the worker process, not for the daemon.
+    """
 
     result: bytes | None
     reason: str = ""
@@ -83,6 +86,7 @@ class Outcome(msgspec.Struct, array_like=True, tag=True):
     exit_status: int | None = None
     signal: int | None = None
     then: list[NewSubmission] = []
+    aside: bytes | None = None
 
 
 class Tally(NamedTuple):

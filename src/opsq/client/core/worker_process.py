@@ -10,7 +10,7 @@ import os
 import queue
 import signal
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any
@@ -36,11 +36,17 @@ _ORPHAN_S = 2.0
 """How long a function has to clean up once its consumer is gone."""
 
 
-class Work(msgspec.Struct, array_like=True, tag=True):
-    """To a worker: a chunk. `described` is left out if it is that of the chunk before."""
+class Work(msgspec.Struct, array_like=True):
+    """A chunk. `described` is left out if it is that of the chunk before."""
 
     handle: str
     described: SubmissionContent | None
+
+
+class Lot(msgspec.Struct, array_like=True, tag=True):
+    """To a worker: chunks to work on, one after the other."""
+
+    chunks: list[Work]
 
 
 class AttachmentIs(msgspec.Struct, array_like=True, tag=True):
@@ -78,7 +84,7 @@ class Interrupted(msgspec.Struct, array_like=True, tag=True):
 FromWorker = Ready | Broken | AttachmentWanted | Interrupted | Outcome
 
 encode = msgspec.msgpack.Encoder().encode
-decode_to_worker = msgspec.msgpack.Decoder(Work | AttachmentIs).decode
+decode_to_worker = msgspec.msgpack.Decoder(Lot | AttachmentIs).decode
 decode_of_worker = msgspec.msgpack.Decoder(FromWorker).decode
 
 
@@ -108,7 +114,8 @@ class Worker:
         self._connection = connection
         self._welcome = welcome
         self._contents = Contents(welcome)
-        self._inbox: queue.SimpleQueue[Work | AttachmentIs | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._attachments: queue.SimpleQueue[AttachmentIs | None] = queue.SimpleQueue()
         self._is_orphan = False
         self._is_busy = False
         self._described: SubmissionContent | None = None
@@ -119,9 +126,10 @@ class Worker:
         threading.Thread(target=self._read, name="opsq-worker", daemon=True).start()
 
     def serve(self, f: Any) -> None:
-        """Work until the pipe closes."""
+        """Work until the pipe closes. What `f.aside()` gives after a call, if `f` has it, goes with the outcome."""
         self._connection.send_bytes(encode(Ready()))
-        while isinstance(work := self._inbox.get(), Work):
+        aside: Callable[[], bytes | None] | None = getattr(f, "aside", None)
+        while (work := self._inbox.get()) is not None:
             chunk = self._view(work)
             try:
                 self._is_busy = True
@@ -135,6 +143,8 @@ class Worker:
                 if isinstance(error, KeyboardInterrupt | OpsqError):
                     return  # raised again by the consumer
                 raise
+            if aside is not None:
+                outcome.aside = aside()
             self._connection.send_bytes(encode(outcome))
 
     def _view(self, work: Work) -> ChunkView:
@@ -158,8 +168,8 @@ class Worker:
             return None
         if self._attachment is None or self._attachment[0] != described.submission_id:
             self._connection.send_bytes(encode(AttachmentWanted()))
-            answer = self._inbox.get()
-            if not isinstance(answer, AttachmentIs):
+            answer = self._attachments.get()
+            if answer is None:
                 raise KeyboardInterrupt
             self._attachment = (described.submission_id, answer.attachment)
         return self._attachment[1]
@@ -168,10 +178,16 @@ class Worker:
         """Read what comes; when the pipe closes, end this process, whatever the function does."""
         try:
             while True:
-                self._inbox.put(decode_to_worker(self._connection.recv_bytes()))
+                frame = decode_to_worker(self._connection.recv_bytes())
+                if isinstance(frame, Lot):
+                    for work in frame.chunks:
+                        self._inbox.put(work)
+                else:
+                    self._attachments.put(frame)
         except (EOFError, OSError):
             self._is_orphan = True
             self._inbox.put(None)
+            self._attachments.put(None)
         if self._is_busy:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         threading.Event().wait(_ORPHAN_S)

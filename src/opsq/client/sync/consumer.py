@@ -24,6 +24,7 @@ from opsq.errors import UsageError
 if TYPE_CHECKING:
     from opsq.client.core.outcome import Done, Tally
     from opsq.client.sync.function_runner import Mode, OnInterrupt
+    from opsq.client.sync.worker_pool import Program
     from opsq.serialisation import Serialisation
 
 
@@ -82,13 +83,14 @@ class Consumer(VerdictSender):
 
     def run_each_chunk(
         self,
-        f: Callable[[Any], bytes | Done | None],
+        f: Callable[[Any], bytes | Done | None] | Program,
         *,
         jobs: int = 1,
         mode: Mode = "threads",
         until_empty: bool = True,
         until_idle: bool = False,
         max_runtime_s: float | None = None,
+        max_memory_bytes: int | None = None,
         grace_s: float | None = 10.0,
         on_interrupt: OnInterrupt = "raise",
     ) -> Tally:
@@ -102,7 +104,7 @@ class Consumer(VerdictSender):
         Args:
             f: gives the result, as bytes; None for an empty one, `Done` for one with follow-ups. In threads it gets the
                 `Chunk`, and may also give it its verdict itself; in processes a view that can only be read, and it must
-                stand at the top level of a module.
+                stand at the top level of a module, or be packed already.
             jobs: how many chunks are worked on at once.
             mode: "threads" (with one job: the calling thread), or "processes", for work that keeps the processor busy.
                 A process that dies costs its chunk one attempt, with the signal named, and is replaced.
@@ -110,6 +112,8 @@ class Consumer(VerdictSender):
             until_idle: see `chunks`.
             max_runtime_s: a chunk that takes longer fails, and its process is killed; None: no limit. Only for
                 processes.
+            max_memory_bytes: a chunk whose process uses more memory fails, and the process is killed; None: no limit.
+                Only for processes.
             grace_s: how long running processes may go on after the first signal before their chunks are given back, in
                 seconds; None: as long as they like. Threads always finish what they have started.
             on_interrupt: what the first SIGINT leads to when the chunks at hand have ended: "raise" KeyboardInterrupt,
@@ -131,9 +135,11 @@ class Consumer(VerdictSender):
         from opsq.client.sync.function_runner import ChunkSource, run
 
         self.is_ended = False
+        wait_s = 0.0 if until_idle else None
         source = ChunkSource(
             # An iterator of `chunks` would give back what other jobs work on when it ends.
-            take=lambda: self._next(0.0 if until_idle else None, until_empty),
+            take=lambda: self._next(wait_s, until_empty),
+            take_ready=lambda: self._ready(wait_s, until_empty),
             give_back=self._give_back,
             stop=self.stop,
             flush=self.flush,
@@ -141,7 +147,14 @@ class Consumer(VerdictSender):
             welcome=self._link.welcome,
         )
         return run(
-            source, f, jobs=jobs, mode=mode, max_runtime_s=max_runtime_s, grace_s=grace_s, on_interrupt=on_interrupt
+            source,
+            f,
+            jobs=jobs,
+            mode=mode,
+            max_runtime_s=max_runtime_s,
+            max_memory_bytes=max_memory_bytes,
+            grace_s=grace_s,
+            on_interrupt=on_interrupt,
         )
 
     def run_each_operation(
@@ -204,9 +217,7 @@ class Consumer(VerdictSender):
 
     def _next(self, wait_s: float | None, until_empty: bool) -> Chunk | None:
         while not self._is_stopping:
-            if self._prefetch.is_ahead_due(self._ledger.ready_count) and not self.is_ended:
-                self.want(wait_s=wait_s, until_empty=until_empty)
-            chunk = self.take()
+            chunk = self._ready(wait_s, until_empty)
             if chunk is not None:
                 return chunk
             if self._ask is None:
@@ -223,6 +234,14 @@ class Consumer(VerdictSender):
                 self._flush()
             self._link.wait_until(self._has_news)
         return None
+
+    def _ready(self, wait_s: float | None, until_empty: bool) -> Chunk | None:
+        """The next chunk that is here already, having more reserved if that is due."""
+        if self._is_stopping:
+            return None
+        if self._prefetch.is_ahead_due(self._ledger.ready_count) and not self.is_ended:
+            self.want(wait_s=wait_s, until_empty=until_empty)
+        return self.take()
 
     # --- in bulk ------------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
@@ -20,6 +21,7 @@ from opsq.errors import OpsqError, UsageError
 
 if TYPE_CHECKING:
     from opsq.client.sync.chunk import Chunk
+    from opsq.client.sync.worker_pool import Program
     from opsq.wire.messages import SubmissionContent, Welcome
 
 Mode = Literal["threads", "processes"]
@@ -37,11 +39,15 @@ class Slot(Protocol):
     is_killable: bool
     """Whether the work at hand can be ended from outside."""
 
+    @property
+    def lot_count(self) -> int:
+        """How many chunks it takes at once at most, as far as they are there; it still works on one at a time."""
+
     def prepare(self) -> None:
         """Get ready for the next chunk, before it is taken."""
 
-    def work(self, chunk: Chunk) -> Outcome | None:
-        """Work on it; None: it is to be given back."""
+    def work(self, chunks: Sequence[Chunk]) -> Iterator[Outcome | None]:
+        """Work on them; gives what became of each in turn, None: it is to be given back."""
 
     def give_up(self) -> None:
         """Have the work at hand end soon, if that is possible; called by another thread."""
@@ -57,14 +63,17 @@ class LocalSlot:
     """Calls the function in the thread that asks."""
 
     is_killable = False
+    lot_count = 1
 
     def __init__(self, f: Callable[[Chunk], Any]) -> None:
         self._f = f
 
-    def work(self, chunk: Chunk) -> Outcome | None:
+    def work(self, chunks: Sequence[Chunk]) -> Iterator[Outcome | None]:
         """See `Slot.work`."""
-        with chunk.tracing():
-            return outcome_of(self._f, chunk)
+        for chunk in chunks:
+            with chunk.tracing():
+                outcome = outcome_of(self._f, chunk)
+            yield outcome
 
     def prepare(self) -> None:
         """See `Slot.prepare`: nothing to prepare, end or close."""
@@ -77,6 +86,7 @@ class ChunkSource(NamedTuple):
 
     Attributes:
         take: waits for the next chunk; None when there is none to come. By one thread at a time.
+        take_ready: the next chunk that need not be waited for; None if there is none. By one thread at a time.
         give_back: gives back all chunks without a verdict.
         stop: has `take` give nothing more.
         flush: waits until every verdict is durable.
@@ -85,6 +95,7 @@ class ChunkSource(NamedTuple):
     """
 
     take: Callable[[], Chunk | None]
+    take_ready: Callable[[], Chunk | None]
     give_back: Callable[[], None]
     stop: Callable[[], None]
     flush: Callable[[], None]
@@ -99,13 +110,21 @@ class Run:
         source: where chunks come from and go to.
         slots: one per job.
         grace_s: how long running chunks may take after the first signal before they are killed; None: without limit.
+        on_failed: called with each chunk that has failed.
     """
 
-    def __init__(self, source: ChunkSource, slots: Sequence[Slot], grace_s: float | None) -> None:
+    def __init__(
+        self,
+        source: ChunkSource,
+        slots: Sequence[Slot],
+        grace_s: float | None,
+        on_failed: Callable[[Chunk], object] = bool,
+    ) -> None:
         self._source = source
         self._threads: list[threading.Thread] = []
         self._slots = slots
         self._grace_s = grace_s
+        self._on_failed = on_failed
         self._taking = threading.Lock()
         self._counting = threading.Lock()
         self._is_over = False
@@ -168,25 +187,34 @@ class Run:
         try:
             while not self._is_over:
                 slot.prepare()
-                chunk = self._take()
-                if chunk is None:
+                chunks = deque(self._take(slot.lot_count))
+                if not chunks:
                     return
                 try:
-                    outcome = slot.work(chunk)
+                    for outcome in slot.work(list(chunks)):
+                        self._settle(chunks.popleft(), outcome)
                 except BaseException:
-                    self._count("released")
-                    with suppress(OpsqError):  # what ended the run is raised, not what follows from it
-                        if not chunk.has_verdict:
-                            chunk.release()
+                    self._release(chunks)
                     raise
-                self._settle(chunk, outcome)
         finally:
             slot.close()
 
-    def _take(self) -> Chunk | None:
-        """The next chunk, when this thread is the next to get one: what was not started stays in the consumer."""
+    def _take(self, count: int) -> list[Chunk]:
+        """The next chunks, when this thread is the next to get some: what was not started stays in the consumer."""
         with self._taking:
-            return None if self._is_over else self._source.take()
+            chunk = None if self._is_over else self._source.take()
+            chunks = []
+            while chunk is not None:
+                chunks.append(chunk)
+                chunk = self._source.take_ready() if len(chunks) < count else None
+            return chunks
+
+    def _release(self, chunks: Iterable[Chunk]) -> None:
+        for chunk in chunks:
+            self._count("released")
+            with suppress(OpsqError):  # what ended the run is raised, not what follows from it
+                if not chunk.has_verdict:
+                    chunk.release()
 
     def _settle(self, chunk: Chunk, outcome: Outcome | None) -> None:
         if outcome is None:
@@ -194,6 +222,7 @@ class Run:
             self._count("released")
         elif _give(chunk, outcome):
             self._count("failed")
+            self._on_failed(chunk)
         else:
             self._count("completed" if outcome.result is not None else "released")
 
@@ -216,11 +245,12 @@ class Run:
 
 def run(
     source: ChunkSource,
-    f: Callable[[Any], Any],
+    f: Callable[[Any], Any] | Program,
     *,
     jobs: int,
     mode: Mode,
     max_runtime_s: float | None,
+    max_memory_bytes: int | None,
     grace_s: float | None,
     on_interrupt: OnInterrupt,
 ) -> Tally:
@@ -230,19 +260,22 @@ def run(
     if jobs < 1:
         raise UsageError(f"jobs is {jobs}; it must be at least 1.")
     slots: Sequence[Slot]
-    if mode == "threads":
-        if max_runtime_s is not None:
-            raise UsageError("max_runtime_s needs mode='processes': a thread cannot be ended.")
+    on_failed: Callable[[Chunk], object] = bool
+    if mode == "threads" and callable(f):
+        if max_runtime_s is not None or max_memory_bytes is not None:
+            name = "max_memory_bytes" if max_runtime_s is None else "max_runtime_s"
+            raise UsageError(f"{name} needs mode='processes': a thread cannot be ended.")
         slots = [LocalSlot(f) for _ in range(jobs)]
         grace_s = None
     elif mode == "processes":
-        from opsq.client.sync.worker_pool import WorkerSlot, program_of
+        from opsq.client.sync.worker_pool import Limits, WorkerSlot, program_of
 
-        program = program_of(f)
-        slots = [WorkerSlot(source.describe, source.welcome, program, max_runtime_s) for _ in range(jobs)]
+        program = program_of(f) if callable(f) else f
+        limits, on_failed = Limits(max_runtime_s, max_memory_bytes), program.on_failed
+        slots = [WorkerSlot(source.describe, source.welcome, program, limits) for _ in range(jobs)]
     else:
         raise UsageError(f"mode is {mode!r}; it must be 'threads' or 'processes'.")
-    tally = Run(source, slots, grace_s).run(is_inline=mode == "threads" and jobs == 1)
+    tally = Run(source, slots, grace_s, on_failed).run(is_inline=mode == "threads" and jobs == 1)
     if tally.stop_signal == signal.SIGINT and on_interrupt == "raise":
         raise KeyboardInterrupt(f"{tally.completed_count} chunks were completed, {tally.failed_count} failed")
     return tally

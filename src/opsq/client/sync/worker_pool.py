@@ -1,7 +1,7 @@
 """The consumer's side of its worker processes: start, hand over a chunk, hear what became of it, notice death.
 
-This file gives no verdicts. A process is made by `spawn`, never by a fork, and ends when its pipe closes, so none
-outlives the consumer.
+This file gives no verdicts. A process is made by `spawn` or by a fork server, never by a fork of this process, and ends
+when its pipe closes, so none outlives the consumer.
 """
 
 from __future__ import annotations
@@ -13,29 +13,32 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
+from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
 from opsq.client.core import worker_process
 from opsq.client.core.outcome import Outcome
+from opsq.client.core.process_memory import used_bytes
 from opsq.client.core.worker_process import (
     AttachmentIs,
     AttachmentWanted,
     Broken,
     FromWorker,
     Interrupted,
+    Lot,
     Ready,
     Work,
     decode_of_worker,
     encode,
 )
 from opsq.errors import NotFound, UsageError, WorkFailed, from_code
+from opsq.units import format_size
 
 if TYPE_CHECKING:
     from opsq.client.sync.chunk import Chunk
@@ -43,6 +46,11 @@ if TYPE_CHECKING:
 
 _LOOK_S = 0.25
 """A worker that left a child behind is dead although its pipe stays open, so it is looked at this often."""
+_MEMORY_LOOK_S = 0.02
+"""A process with a limit of memory is looked at this often: it can take some 50 MB in between."""
+_LOT_S = 0.005
+"""A process gets as many chunks at once as it needs this long for; the next ones must not wait behind a long one."""
+_LOT_LIMIT_COUNT = 64
 _END_S = 3.0
 """How long a worker may take to end by itself: longer than it gives its function to clean up."""
 _END_LOOK_S = 0.005
@@ -50,19 +58,47 @@ _making = threading.Lock()
 """Starting a process also waits for others that have ended, and only one thread may wait for a process."""
 
 
-def program_of(f: Callable[[Any], Any]) -> bytes:
+class Program(NamedTuple):
+    """A function packed for worker processes, and how they are made.
+
+    Attributes:
+        packed: what `worker_process.main` unpacks.
+        start_method: "spawn", or a "forkserver" that has the modules already.
+        on_aside: called with what the function said aside of a chunk (`Outcome.aside`).
+        on_failed: called with each chunk that has failed.
+    """
+
+    packed: bytes
+    start_method: Literal["spawn", "forkserver"] = "spawn"
+    on_aside: Callable[[bytes], object] = bool
+    on_failed: Callable[[Chunk], object] = bool
+
+
+def program_of(f: Callable[[Any], Any]) -> Program:
     """Pack a function by the name under which a new process can import it.
 
     Raises:
         UsageError: it cannot be imported.
     """
     try:
-        return bytes(ForkingPickler.dumps(f))
+        return Program(bytes(ForkingPickler.dumps(f)))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise UsageError(
             f"{f!r} cannot be called in another process: {error}.",
             hint="Give a function from the top level of a module, or mode='threads'.",
         ) from error
+
+
+class Limits(NamedTuple):
+    """What a chunk may take; one that takes more fails, and its process is killed. None: as much as it likes.
+
+    Attributes:
+        max_runtime_s: how long it runs.
+        max_memory_bytes: how much memory its process uses, without files that it has mapped and processes it starts.
+    """
+
+    max_runtime_s: float | None
+    max_memory_bytes: int | None
 
 
 class WorkerSlot:
@@ -71,8 +107,8 @@ class WorkerSlot:
     Args:
         describe: what the daemon said of a submission; raises `NotFound` when it was removed.
         welcome: what the daemon said to it; names the store.
-        program: the function, packed.
-        max_runtime_s: a chunk that takes longer fails, and its process is killed; None: as long as it likes.
+        program: the function.
+        limits: what a chunk may take.
     """
 
     is_killable = True
@@ -81,18 +117,22 @@ class WorkerSlot:
         self,
         describe: Callable[[int], SubmissionContent],
         welcome: Welcome,
-        program: bytes,
-        max_runtime_s: float | None,
+        program: Program,
+        limits: Limits,
     ) -> None:
         self._describe = describe
         self._welcome = msgspec.msgpack.encode(welcome)
         self._program = program
-        self._max_runtime_s = max_runtime_s
-        self._process: SpawnProcess | None = None
+        self._limits = limits
+        self._context = multiprocessing.get_context(program.start_method)
+        self._run_s: float | None = None
+        self._process: BaseProcess | None = None
         self._pipe: Connection | None = None
         self._poll = select.poll()
         self._told_submission_id = -1
         self._is_given_up = False
+        self._deadline: float | None = None
+        self._excess = ""
 
     def prepare(self) -> None:
         """See `Slot.prepare`: starts a process if there is none.
@@ -104,10 +144,9 @@ class WorkerSlot:
         if self._pipe is not None and not self._poll.poll(0):
             return
         self.close()
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        process = context.Process(
-            target=worker_process.main, args=(theirs, self._program, self._welcome), name="opsq-worker"
+        self._pipe, theirs = self._context.Pipe()
+        process = self._context.Process(  # type: ignore[attr-defined]  # a base class of contexts has none
+            target=worker_process.main, args=(theirs, self._program.packed, self._welcome), name="opsq-worker"
         )
         resource_tracker.ensure_running()  # it would undo the mask if it were started with the process
         with _making:
@@ -123,7 +162,8 @@ class WorkerSlot:
         self._poll = select.poll()
         self._poll.register(self._pipe.fileno(), select.POLLIN)
         self._told_submission_id = -1
-        frame = self._receive(None)
+        self._deadline = None
+        frame = self._receive()
         if isinstance(frame, Ready) or self._is_given_up:
             return
         if isinstance(frame, Broken):
@@ -134,37 +174,73 @@ class WorkerSlot:
             hint="A program that makes worker processes starts its work under `if __name__ == '__main__':`.",
         )
 
-    def work(self, chunk: Chunk) -> Outcome | None:
-        """See `Slot.work`. A process that dies at it fails the chunk, with its signal or exit status."""
-        try:
-            described = self._describe(chunk.submission_id)
-        except NotFound:
-            return None
-        is_known = described.submission_id == self._told_submission_id
-        self._told_submission_id = described.submission_id
+    @property
+    def lot_count(self) -> int:
+        """See `Slot.lot_count`: with short chunks the way to the process and back is paid for once for many of them."""
+        return 1 if self._run_s is None else max(1, min(int(_LOT_S / max(self._run_s, 1e-6)), _LOT_LIMIT_COUNT))
+
+    def work(self, chunks: Sequence[Chunk]) -> Iterator[Outcome | None]:
+        """See `Slot.work`. A process that dies at a chunk fails it, with its signal or exit status.
+
+        Those behind it go to the next process.
+        """
+        sent_count = 0
+        for at, chunk in enumerate(chunks):
+            if at == sent_count and not self._is_given_up:
+                self.prepare()
+                sent_count += self._send_lot(chunks[at:])
+            if at == sent_count:  # its submission is gone, or time is up
+                sent_count += 1
+                yield None
+                continue
+            is_alive, outcome = self._outcome_of(chunk)
+            if not is_alive:
+                sent_count = at + 1
+            yield outcome
+
+    def _send_lot(self, chunks: Sequence[Chunk]) -> int:
+        """Send chunks, up to the first whose submission was removed; returns how many."""
+        lot = []
+        for chunk in chunks:
+            try:
+                described = self._describe(chunk.submission_id)
+            except NotFound:
+                break
+            is_known = described.submission_id == self._told_submission_id
+            self._told_submission_id = described.submission_id
+            lot.append(Work(str(chunk.handle), None if is_known else described))
+        if lot:
+            self._send(Lot(lot))
+        return len(lot)
+
+    def _outcome_of(self, chunk: Chunk) -> tuple[bool, Outcome | None]:
+        """Whether the process is alive, and what became of the chunk that it works on; None: to be given back."""
         started_at = time.monotonic()
-        deadline = None if self._max_runtime_s is None else started_at + self._max_runtime_s
-        self._send(Work(str(chunk.handle), None if is_known else described))
-        while isinstance(frame := self._receive(deadline), AttachmentWanted):
+        self._deadline = None if self._limits.max_runtime_s is None else started_at + self._limits.max_runtime_s
+        self._excess = ""
+        while isinstance(frame := self._receive(), AttachmentWanted):
             self._send(AttachmentIs(chunk.attachment()))
         if isinstance(frame, Outcome):
-            return frame
+            self._note(frame)
+            return True, frame
         if isinstance(frame, Interrupted):
             self.close()
             raise _exception_of(frame)
-        is_late = frame is None and deadline is not None and time.monotonic() >= deadline and not self._is_given_up
-        if is_late:
+        if self._excess:
             self._kill()
         exit_code = self._end()
         if self._is_given_up:
-            return None
+            return False, None
         number = -exit_code if exit_code < 0 else None
-        reason = f"The worker process {_ended(exit_code)} while it worked on the chunk."
-        if is_late:
-            reason = f"The function ran for more than {self._max_runtime_s:g} s, so its process was killed."
-        return Outcome(
-            None, reason, run_s=time.monotonic() - started_at, exit_status=None if number else exit_code, signal=number
-        )
+        reason = self._excess or f"The worker process {_ended(exit_code)} while it worked on the chunk."
+        run_s = time.monotonic() - started_at
+        return False, Outcome(None, reason, run_s=run_s, exit_status=None if number else exit_code, signal=number)
+
+    def _note(self, outcome: Outcome) -> None:
+        run_s = outcome.run_s
+        self._run_s = run_s if self._run_s is None else max(run_s, 0.8 * self._run_s + 0.2 * run_s)
+        if outcome.aside is not None:
+            self._program.on_aside(outcome.aside)
 
     def give_up(self) -> None:
         """See `Slot.give_up`: the function is interrupted, and after two seconds killed."""
@@ -180,7 +256,7 @@ class WorkerSlot:
         if self._pipe is not None:
             self._end()
 
-    def _send(self, frame: Work | AttachmentIs) -> None:
+    def _send(self, frame: Lot | AttachmentIs) -> None:
         """Send a frame; if nobody reads it any more, that is seen when the answer is due."""
         if self._pipe is not None:
             try:
@@ -188,20 +264,33 @@ class WorkerSlot:
             except OSError:
                 return
 
-    def _receive(self, deadline: float | None) -> FromWorker | None:
-        """The next frame; None when the process is dead or the deadline is over."""
+    def _receive(self) -> FromWorker | None:
+        """The next frame; None when the process is dead, or `_excess` says what it took too much of."""
         if self._pipe is None:
             return None
+        look_s = _LOOK_S if self._limits.max_memory_bytes is None else _MEMORY_LOOK_S
         while True:
-            left_s = _LOOK_S if deadline is None else min(_LOOK_S, max(deadline - time.monotonic(), 0.0))
+            left_s = look_s if self._deadline is None else min(look_s, max(self._deadline - time.monotonic(), 0.0))
             if self._poll.poll(left_s * 1000):
                 try:
                     frame: FromWorker = decode_of_worker(self._pipe.recv_bytes())
                 except (EOFError, OSError):
                     return None
                 return frame
-            if self._is_given_up or not self._is_alive() or (deadline is not None and time.monotonic() >= deadline):
+            if self._is_given_up or not self._is_alive():
                 return None
+            self._excess = self._excess_now()
+            if self._excess:
+                return None
+
+    def _excess_now(self) -> str:
+        """What the function takes too much of, as the reason of a failure; empty: nothing."""
+        if self._deadline is not None and time.monotonic() >= self._deadline:
+            return f"The function ran for more than {self._limits.max_runtime_s:g} s, so its process was killed."
+        limit = self._limits.max_memory_bytes
+        if limit is not None and self._process is not None and used_bytes(self._process.pid or 0) > limit:
+            return f"The function used more than {format_size(limit)} of memory, so its process was killed."
+        return ""
 
     def _is_alive(self) -> bool:
         with _making:
