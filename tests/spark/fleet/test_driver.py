@@ -23,14 +23,15 @@ from opsq.errors import CommandNotFound, NotPermitted, Unreachable, UsageError, 
 from opsq.runner.pool_options import ConsumeOptions
 from opsq.settings import Settings
 from opsq.spark.fleet.chunk_function import encoded
-from opsq.spark.fleet.driver import FleetSummary, consume, ended_early
+from opsq.spark.fleet.driver import FleetSummary, consume, ended_early, plan_fleet
 from opsq.spark.fleet.tasks import Plan, TaskSummary, work
 from opsq.spark.formats.decoder import decoder
+from opsq.spark.formats.result_types import ResultTypes
 from opsq.spark.formats.schemas import arrow_schema
 from opsq.spark.source.batch_writer import plan_write
 from opsq.spark.source.commit import submit_parts, write_part
 from opsq.spark.source.daemon_address import Daemon
-from opsq.spark.source.source_options import parse_write
+from opsq.spark.source.source_options import DaemonOptions, parse_write
 from spark.clusters import is_alive
 from waiting import wait_until
 
@@ -160,6 +161,37 @@ def test_function_gets_pandas_frames_if_asked_for(
     assert pa.concat_tables(tables).column("n").to_pylist() == [1, 2, 3, 4]
 
 
+def test_chunk_whose_result_does_not_fit_the_declared_schema_dies_by_the_name_of_the_column(
+    queue: opsq.Queue, plan: Callable[..., Plan], submit_table: Callable[..., opsq.Submission]
+) -> None:
+    submission = submit_table(
+        [{"n": n, "text": f"{n}"} for n in range(4)], rowsPerChunk=1, maxAttempts=1, onDead="keep"
+    )
+
+    def scored(frame: Any) -> Any:
+        return frame.assign(score="high" if frame.n[0] == 2 else frame.n * 0.5)
+
+    declared = pa.schema({"score": pa.float64()})
+    summary = work(plan(function=scored, frames="pandas", schema=declared), 0)
+    assert (summary.completed, summary.dead) == (3, 1)
+    [letter] = submission.dead()
+    assert letter.index == 2
+    assert "Column 'score' of what the function returned is not double" in letter.reason
+
+
+def test_declared_column_that_the_chunks_cannot_hold_is_refused_before_any_work(
+    daemon: Settings, queue: opsq.Queue, submit_table: Callable[..., opsq.Submission]
+) -> None:
+    submission = submit_table([{"n": 1, "text": "x"}], chunkFormat="csv")
+    tags = t.StructType([t.StructField("tags", t.MapType(t.StringType(), t.LongType()))])
+    where, options = DaemonOptions(state_dir=str(daemon.state_dir)), ConsumeOptions(until="empty")
+    with pytest.raises(UsageError, match=r"Column 'tags' is map<string,bigint>, which csv cannot hold"):
+        plan_fleet(where, options._replace(submission_id=submission.id), function=len, schema=tags)
+    with pytest.raises(UsageError, match="schema declares what a function returns"):
+        plan_fleet(where, options, command=["cat"], schema=tags)
+    assert waiting_count(submission) == 1
+
+
 def test_frames_of_a_submission_that_no_dataframe_made_bury_the_chunk(
     queue: opsq.Queue, plan: Callable[..., Plan]
 ) -> None:
@@ -170,12 +202,12 @@ def test_frames_of_a_submission_that_no_dataframe_made_bury_the_chunk(
 
 
 def test_table_without_rows_is_an_empty_result() -> None:
-    assert encoded(pa.table({"n": pa.array([], pa.int64())}), "parquet") == b""
+    assert encoded(pa.table({"n": pa.array([], pa.int64())}), "parquet", ResultTypes()) == b""
 
 
 def test_return_of_another_kind_fails_the_chunk() -> None:
     with pytest.raises(TypeError, match="returned int; a result is an Arrow table, a pandas frame, bytes, or None"):
-        encoded(7, "parquet")
+        encoded(7, "parquet", ResultTypes())
 
 
 def test_only_chunks_of_the_submission_are_taken(queue: opsq.Queue, plan: Callable[..., Plan]) -> None:

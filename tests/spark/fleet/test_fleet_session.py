@@ -14,7 +14,7 @@ import pytest
 
 import opsq
 import opsq.spark
-from opsq.errors import CommandNotFound, Unreachable
+from opsq.errors import CommandNotFound, Unreachable, UsageError
 from opsq.settings import Settings
 from spark.clusters import is_alive
 from waiting import wait_until
@@ -62,6 +62,47 @@ def test_function_on_executors_gets_tables_and_gives_tables(
     summary = opsq.spark.consume(spark, function=doubled, tasks=2, state_dir=str(daemon.state_dir))
     assert summary.completed == submission.state().chunks_count
     assert sorted((row.n, row.m) for row in read(submission).collect()) == [(n, 2 * n) for n in range(100)]
+
+
+@pytest.mark.parametrize("kind", ["ddl", "struct", "arrow"])
+def test_declared_columns_of_pandas_frames_come_back_with_their_types(
+    spark: SparkSession, daemon: Settings, write: Write, read: Read, kind: str
+) -> None:
+    from pyspark.sql.types import LongType, StructField, StructType
+
+    schemas = {
+        "ddl": "m BIGINT",
+        "struct": StructType([StructField("m", LongType())]),
+        "arrow": pa.schema({"m": pa.int64()}),
+    }
+    submission = write(spark.range(4).selectExpr("id AS n", "map('k', id) AS tags"), rowsPerChunk=1)
+    opsq.spark.consume(
+        spark,
+        function=lambda frame: frame.assign(m=frame.n if frame.n[0] else None),  # null in all of a chunk
+        frames="pandas",
+        schema=schemas[kind],
+        submission=submission.id,
+        tasks=1,
+        state_dir=str(daemon.state_dir),
+    )
+    frame = read(submission)
+    assert frame.schema.simpleString() == "struct<n:bigint,tags:map<string,bigint>,m:bigint>"
+    assert sorted((row.n, row.tags["k"], row.m) for row in frame.collect()) == [(n, n, n or None) for n in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ("m BIGNIT", "schema m BIGNIT: Spark cannot parse it"),
+        ("m BIGINT, m STRING", "Two columns are named 'm'"),
+        (7, "schema is int"),
+    ],
+)
+def test_schema_that_cannot_be_is_refused_before_a_job_is_started(
+    spark: SparkSession, daemon: Settings, schema: Any, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        opsq.spark.consume(spark, function=len, schema=schema, state_dir=str(daemon.state_dir))
 
 
 def test_error_of_every_task_is_raised_on_the_driver_as_it_was_said(

@@ -18,6 +18,7 @@ from opsq.spark.fleet.chunk_function import encoded
 from opsq.spark.formats.decoder import combined, decoder, schema_of, sniff
 from opsq.spark.formats.encoder import encoder, header_of
 from opsq.spark.formats.parquet_join import TAIL_BYTES, Piece, footer_length, join
+from opsq.spark.formats.result_types import ResultTypes
 from opsq.spark.formats.row_chunker import cut
 
 NUMBERS = pa.schema([("n", pa.int64()), ("text", pa.string())])
@@ -354,7 +355,7 @@ def test_null_in_a_column_that_says_it_has_none_is_an_error_that_names_it():
 )
 def test_table_that_is_no_lines_of_text_is_refused(columns: dict[str, Any], message: str):
     with pytest.raises(UsageError, match=message):
-        encoded(pa.table(columns), "text")
+        encoded(pa.table(columns), "text", ResultTypes())
 
 
 def test_text_results_are_lines_with_or_without_a_last_line_end():

@@ -161,22 +161,12 @@ class Writing(NamedTuple):
         given = (self.result_schema or "").strip()
         if not given or given.lower() == "same":
             return given or None
-        from opsq.spark.formats.schemas import read_schema
-
-        if given.startswith("{"):
-            read_schema(given)
-            return given
-        from pyspark.errors import PySparkException
+        from opsq.spark.formats.schemas import given_schema
 
         try:
-            return spark.createDataFrame([], given).schema.json()
-        except PySparkException as error:
-            lines = str(error).strip().splitlines()
-            raise UsageError(
-                f"--result-schema {self.result_schema}: Spark cannot parse it: "
-                f"{lines[0] if lines else type(error).__name__}",
-                hint="Write columns as in SQL, such as 'id BIGINT, text STRING', or `same`.",
-            ) from error
+            return given_schema(given, spark, name="--result-schema").json()
+        except UsageError as error:
+            raise UsageError(error.message, hint=f"{error.hint} Or write `same`.") from error
 
     def write(self, spark: SparkSession, submission_id: int, reach: dict[str, str]) -> int:
         """Write the results in the order of the chunks, and return the number of rows."""

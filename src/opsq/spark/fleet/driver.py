@@ -6,6 +6,7 @@ It must not process chunks itself (`tasks` does, on executors), nor know how pro
 
 from __future__ import annotations
 
+import contextlib
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import astuple
 
-from opsq.errors import UsageError
+from opsq.errors import OpsqError, UsageError
 from opsq.ids import parse_submission_id
 from opsq.runner.polled_consumer import Until
 from opsq.runner.pool_options import ConsumeOptions
@@ -21,11 +22,15 @@ from opsq.spark.fleet.chunk_function import Frames
 from opsq.spark.fleet.tasks import COLUMNS, Plan, TaskSummary, work
 from opsq.spark.session.spark_session import is_remote
 from opsq.spark.source.daemon_address import resolve
+from opsq.spark.source.result_fetch import find_source
 from opsq.spark.source.source_options import DaemonOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from opsq.client.sync.queue import Queue
 
 
 _MORE_THAN_CORES = 1 << 20
@@ -73,6 +78,7 @@ def consume(
     submission: int | str | None = None,
     tasks: int | None = None,
     frames: Frames = "auto",
+    schema: str | StructType | pa.Schema | None = None,
     until: Until = "empty",
     deadline_s: float | None = None,
     options: ConsumeOptions | None = None,
@@ -95,6 +101,11 @@ def consume(
             per core.
         frames: what the function gets: "arrow" tables, "pandas" frames, "bytes"; "auto": Arrow tables for chunks of a
             DataFrame, bytes for others.
+        schema: declares columns of the tables and frames that the function returns: DDL ("score DOUBLE"), a
+            StructType or an Arrow schema. A column named like one of the chunks has that one's type and need not be
+            declared, unless it has another type. Each result must then have the declared columns and no unknown ones;
+            one that does not fit fails its chunk by the name of the column. None: columns that the chunks lack keep
+            the types that they come with.
         until: "empty": no chunk is free, reserved by any consumer or waiting for a retry; "idle": no chunk can be
             reserved; "": only the deadline ends it.
         deadline_s: start no chunk after this time; running chunks are finished.
@@ -116,6 +127,8 @@ def consume(
     Effects: returns when every task has ended. If the job is cancelled, programs are killed and chunks released, with
         one loss counted for those that had started.
     """
+    from opsq.spark.formats.schemas import given_schema
+
     plan = plan_fleet(
         DaemonOptions(state_dir=state_dir, address=address, token=token),
         (options or ConsumeOptions(jobs=1))._replace(
@@ -126,6 +139,7 @@ def consume(
         command=command,
         function=function,
         frames=frames,
+        schema=None if schema is None else given_schema(schema, spark, name="schema"),
         deadline_s=deadline_s,
     )
     summary = run_fleet(spark, plan, tasks or cores_of(spark))
@@ -141,6 +155,7 @@ def plan_fleet(
     command: Sequence[str] | None = None,
     function: Callable[[Any], Any] | None = None,
     frames: Frames = "auto",
+    schema: StructType | None = None,
     deadline_s: float | None = None,
 ) -> Plan:
     """Plan the tasks; see `consume`. The deadline starts now, and the daemon must answer."""
@@ -148,18 +163,35 @@ def plan_fleet(
         raise UsageError("A fleet needs either a command or a function.")
     if command is not None and (isinstance(command, str) or not command):
         raise UsageError("command is a list: the program and its arguments.", hint='For example ["grep", "-c", "500"].')
+    if schema is not None and function is None:
+        raise UsageError("schema declares what a function returns.", hint="Results of a command are bytes.")
     if not options.until and deadline_s is None:
         raise UsageError('With until="" only a deadline ends the fleet.', hint="Give deadline_s.")
     daemon = resolve(daemon_options)
-    daemon.open().close()
+    declared = None
+    with daemon.open() as queue:
+        if schema is not None:
+            from opsq.spark.formats.schemas import declared_schema
+
+            declared = declared_schema(schema, _chunk_format(queue, options.submission_id))
     return Plan(
         daemon=daemon,
         options=options._replace(stop_after_s=None, claim=""),
         command=None if command is None else tuple(command),
         function=function,
         frames=frames,
+        schema=declared,
         ends_at=None if deadline_s is None else time.time() + deadline_s,
     )
+
+
+def _chunk_format(queue: Queue, submission_id: int | None) -> str:
+    """The format of a submission's chunks, as far as it can be known here; results without one are Parquet."""
+    with contextlib.suppress(OpsqError):  # over Spark Connect only the server may see the store
+        source = None if submission_id is None else find_source(queue, str(submission_id))
+        if source is not None and source.chunk_format is not None:
+            return source.chunk_format.name
+    return "parquet"
 
 
 def run_fleet(spark: SparkSession, plan: Plan, tasks_count: int) -> FleetSummary:

@@ -26,6 +26,8 @@ from opsq.spark.fleet.chunk_function import Frames, chunk_caller
 from opsq.spark.source.daemon_address import PATIENCE_S, Daemon
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from opsq.client.sync.chunk import Chunk
     from opsq.wire.messages import Claim
 
@@ -47,6 +49,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         command: the program and its arguments; None: `function` is called.
         function: see `opsq.spark.consume`.
         frames: what the function gets.
+        schema: the columns that are declared for what it returns.
         ends_at: the wall clock time from which no chunk is started; None: no such end.
         patience_s: how long the daemon may be unreachable when a task starts.
     """
@@ -56,6 +59,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     command: tuple[str, ...] | None = None
     function: Callable[[Any], Any] | None = None
     frames: Frames = "auto"
+    schema: pa.Schema | None = None
     ends_at: float | None = None
     patience_s: float = PATIENCE_S
 
@@ -142,7 +146,7 @@ def _run(plan: Plan, command: tuple[str, ...], name: str, left_s: float | None) 
 def _call(plan: Plan, queue: Any, left_s: float | None) -> tuple[int, int, int, int]:
     tally = Tally()
     with queue.consumer(plan.options.whole_strategy) as consumer:
-        call = chunk_caller(plan.function, plan.frames, consumer, queue.contents)
+        call = chunk_caller(plan.function, plan.frames, plan.schema, consumer, queue.contents)
 
         def counted(chunk: Chunk) -> bytes:
             try:

@@ -19,6 +19,8 @@ from opsq.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pyspark.sql import SparkSession
+
 _FLAT: tuple[type[t.DataType], ...] = (
     t.BooleanType,
     t.ByteType,
@@ -94,6 +96,54 @@ def read_schema(text: str) -> t.StructType:
             hint="resultSchema is `same` or the JSON of DataFrame.schema.json(); for DDL use .schema('a INT, b "
             "STRING').",
         ) from error
+
+
+def given_schema(given: str | t.StructType | pa.Schema, spark: SparkSession, *, name: str) -> t.StructType:
+    """A schema as a user gives it: DDL, which the session parses, Spark's JSON, or a schema of Spark or Arrow.
+
+    Args:
+        given: the schema.
+        spark: the session, also one of Spark Connect.
+        name: of the argument, for the error.
+
+    Raises:
+        UsageError: it cannot be understood.
+    """
+    if isinstance(given, t.StructType):
+        return given
+    if isinstance(given, pa.Schema):
+        return spark_schema(given, what=name)
+    if not isinstance(given, str):
+        raise UsageError(
+            f"{name} is {type(given).__name__}.", hint="It is DDL such as 'id BIGINT', a StructType, or Arrow's schema."
+        )
+    if given.lstrip().startswith("{"):
+        return read_schema(given)
+    from pyspark.errors import PySparkException
+
+    try:
+        return spark.createDataFrame([], given).schema
+    except PySparkException as error:
+        lines = str(error).strip().splitlines()
+        raise UsageError(
+            f"{name} {given}: Spark cannot parse it: {lines[0] if lines else type(error).__name__}",
+            hint="Write columns as in SQL, such as 'id BIGINT, text STRING'.",
+        ) from error
+
+
+def declared_schema(schema: t.StructType, chunk_format: str) -> pa.Schema:
+    """The Arrow schema of columns that are declared for results; whether they may be null holds at the top only.
+
+    Raises:
+        UsageError: the format of the chunks, in which results are written, cannot hold one.
+    """
+    check_writable(schema, chunk_format)
+    return pa.schema(
+        [
+            field.with_nullable(given.nullable)
+            for field, given in zip(arrow_schema(nullable(schema)), schema, strict=True)
+        ]
+    )
 
 
 def nullable(schema: t.StructType) -> t.StructType:
