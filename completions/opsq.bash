@@ -86,7 +86,7 @@ _opsq() {
         consume) argument=command many=1 options='--jobs -j --each --args --server --grace --max-runtime --max-result --on-lost --complete-on --retry-on --bury-on --log-dir --log-failed --progress --clean-env --delimiter -d --null -0 --strategy -s --submission --until-empty --until-idle --max-chunks --stop-after --single --tty --name --dry-run --exit-status' valued='--jobs -j --args --server --grace --max-runtime --max-result --on-lost --complete-on --retry-on --bury-on --log-dir --delimiter -d --strategy -s --submission --max-chunks --stop-after --single --name --exit-status' ;;
         reserve) options='--count -n --strategy -s --lease --wait -w' valued='--count -n --strategy -s --lease --wait -w' ;;
         read) argument=none options='--output -o' valued='--output -o' ;;
-        complete) argument=none many=1 options='--result -r' valued='--result -r' ;;
+        complete) argument=none many=1 options='--result -r --then' valued='--result -r --then' ;;
         fail) argument=none many=1 options='--reason --delay --no-retry' valued='--reason --delay' ;;
         release) argument=none many=1 options=--consumer valued=--consumer ;;
         extend) argument=none many=1 options=--lease valued=--lease ;;
@@ -180,7 +180,7 @@ _opsq() {
             'consume --exit-status') kind=words words='opsq child' ;;
             'reserve -s' | 'reserve --strategy') kind=strategies ;;
             'read -o' | 'read --output') kind=file ;;
-            'complete -r' | 'complete --result') kind=file ;;
+            'complete -r' | 'complete --result' | 'complete --then') kind=file ;;
             'release --consumer') kind=consumers ;;
             'spark doctor --conf') kind=pair ;;
             'spark submit --option' | 'spark submit -m' | 'spark submit --metadata' | 'spark submit --conf') kind=pair ;;

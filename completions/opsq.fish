@@ -443,6 +443,7 @@ complete -c opsq -n '__opsq_at read' -s o -l output -r -F -d 'Write to this file
 
 # opsq complete
 complete -c opsq -n '__opsq_at complete' -s r -l result -r -F -d 'The result of the chunk: a file, or - for stdin.'
+complete -c opsq -n '__opsq_at complete' -l then -r -F -d 'Follow-ups, made in the same commit: a file, or - for stdin, with a submission a line, as JSON.'
 
 # opsq fail
 complete -c opsq -n '__opsq_at fail' -l reason -x -d 'The reason, as text.'

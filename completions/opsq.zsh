@@ -494,6 +494,7 @@ _opsq() {
           _arguments -s -S $flags \
             '(-r --result)-r+[The result of the chunk\: a file, or - for stdin.]:FILE:_files' \
             '(-r --result)--result=[The result of the chunk\: a file, or - for stdin.]:FILE:_files' \
+            '--then=[Follow-ups, made in the same commit\: a file, or - for stdin, with a submission a line, as JSON.]:FILE:_files' \
             '*:HANDLE: ' && ret=0
           ;;
         fail)

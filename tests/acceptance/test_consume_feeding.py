@@ -194,7 +194,7 @@ def test_clean_environment_has_path_and_the_chunk_and_nothing_else(queue):
     submission = queue.submit_lines(1)
     queue.ok("consume", "--until-empty", "--clean-env", "--", "env")
     names = {line.split("=")[0] for line in queue.ok("results", submission).lines}
-    of_chunk = ("SUBMISSION", "CHUNK", "ATTEMPT", "CONSUMER", "INPUT", "OFFSET")
+    of_chunk = ("SUBMISSION", "THEN", "CHUNK", "ATTEMPT", "CONSUMER", "INPUT", "OFFSET")
     assert names == {"PATH", *(f"OPSQ_{name}" for name in of_chunk)}
 
 

@@ -52,11 +52,12 @@ class ReadDocument(Shape):
 class ChangedDocument(Shape):
     """Verbs that change something, as `complete`, `cancel`: how many chunks, submissions or rows changed.
 
-    `error` is there when `cancel` or `rm` could not change some.
+    `error` is there when `cancel` or `rm` could not change some, `created` when `complete` made follow-ups: their ids.
     """
 
     count: int
     error: ErrorShape | UnsetType = UNSET
+    created: list[str] | UnsetType = UNSET
 
 
 class BackoffShape(Shape):

@@ -23,6 +23,7 @@ from opsq.wire.messages import (
     Finding,
     Heartbeat,
     HeldChunks,
+    NewSubmission,
     Reply,
     Show,
     Shown,
@@ -172,14 +173,16 @@ class PolledConsumer(Consumer):
             self._in_place[submission_id] = found
         return found
 
-    def complete_by_file(self, chunk: Chunk, descriptor: int, *, run_s: float, exit_status: int | None) -> None:
+    def complete_by_file(
+        self, chunk: Chunk, descriptor: int, then: list[NewSubmission], *, run_s: float, exit_status: int | None
+    ) -> None:
         """Complete a chunk whose result is all of an open file; it is copied to the store in constant memory.
 
         Raises:
             StorageFull: the store has no room. The chunk has no verdict then.
         """
         result = self._append_result(chunk.submission_id, lambda writer: writer.append_file(descriptor))
-        chunk.complete(result, run_s=run_s, exit_status=exit_status)
+        chunk.complete(result, then=then, run_s=run_s, exit_status=exit_status)
 
     def give_back_ready(self) -> int:
         """Give back what `take` has not handed out.

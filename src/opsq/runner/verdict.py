@@ -11,12 +11,16 @@ from opsq.client.sync.chunk import Chunk
 from opsq.content.manifest import input_note, known_input
 from opsq.errors import (
     READER_ERRORS,
+    ChunkTooLarge,
     CommandNotExecutable,
     CommandNotFound,
     ContentChanged,
     ContentMissing,
+    InputUnreadable,
     OpsqError,
     Refused,
+    UsageError,
+    WorkFailed,
 )
 from opsq.runner.deadlines import Why
 from opsq.runner.feeding.programs import Finished
@@ -92,6 +96,8 @@ class VerdictGiver:
                 is_completed = self._judge_own_end(finished, chunk, has_run_too_long=why == "runtime")
         finally:
             finished.stdout.close()
+            if finished.then is not None:
+                finished.then.close()
             stderr.close(is_completed=is_completed)
         return is_completed
 
@@ -139,21 +145,31 @@ class VerdictGiver:
         else:
             verdict = self._options.exit_policy.of(status, number)
             if verdict == "complete":
-                self._complete(finished, chunk)
-                return True
+                return self._complete(finished, chunk)
             self._fail_by(finished, chunk, is_final=verdict == "bury")
         return False
 
-    def _complete(self, finished: Finished, chunk: Chunk) -> None:
-        output = finished.stdout
+    def _complete(self, finished: Finished, chunk: Chunk) -> bool:
+        """Complete a chunk, with what its program has written of follow-ups; false if that cannot be made."""
+        output, then = finished.stdout, []
         status = finished.exit_status or 0
+        if finished.then is not None:
+            from opsq.client.core.follow_up_lines import follow_ups_of
+
+            try:
+                then = chunk.prepare(follow_ups_of(finished.then, "OPSQ_THEN"))
+            except (UsageError, InputUnreadable, ChunkTooLarge) as error:
+                why = WorkFailed(f"its follow-ups cannot be made: {error}")
+                self._fail_by(finished._replace(error=why), chunk)
+                return False
         if output.fd >= 0:
-            self._consumer.complete_by_file(chunk, output.fd, run_s=finished.run_s, exit_status=status)
+            self._consumer.complete_by_file(chunk, output.fd, then, run_s=finished.run_s, exit_status=status)
         else:
-            chunk.complete(output.memory, run_s=finished.run_s, exit_status=status)
+            chunk.complete(output.memory, then=then, run_s=finished.run_s, exit_status=status)
         self.judged_count += 1
         self._tally.completed(status)
         self._viewer.ended(_end_of(chunk, "completed", "", finished.run_s, status))
+        return True
 
     def _fail_by(self, finished: Finished, chunk: Chunk, how: str = "", *, is_final: bool = False) -> None:
         """Fail a chunk whose program ended badly; `how` replaces what its end itself says."""

@@ -169,8 +169,9 @@ def test_program_knows_its_chunk_by_variables(consumer: Consumer, monkeypatch: p
     """What a consumer around this one was told is not passed on."""
     monkeypatch.setenv("OPSQ_META_OUTER", "x")
     monkeypatch.setenv("OPSQ_ATTACHMENT", "/outer")
+    monkeypatch.setenv("OPSQ_THEN", "/outer")
     monkeypatch.setenv("OPSQ_STATE_DIR", "/kept")
-    programs = consumer("sh", "-c", "env | grep ^OPSQ | sort")
+    programs = consumer("sh", "-c", "env | grep ^OPSQ | sort | sed 's,=/[^ ]*then,=/tmp/then,'")
     assert _result(programs).decode().split() == [
         "OPSQ_ATTEMPT=1",
         "OPSQ_CHUNK=3",
@@ -179,6 +180,7 @@ def test_program_knows_its_chunk_by_variables(consumer: Consumer, monkeypatch: p
         "OPSQ_META_TENANT=acme",
         "OPSQ_STATE_DIR=/kept",
         "OPSQ_SUBMISSION=7",
+        "OPSQ_THEN=/tmp/then",
     ]
     assert b"OPSQ_CHUNK=9\n" in _result(programs, chunk=FakeChunk(9, 8))
 
@@ -195,6 +197,7 @@ def test_clean_environment_has_path_and_the_chunk_and_nothing_else(
         b"OPSQ_META_A_B",
         b"OPSQ_META_TENANT",
         b"OPSQ_SUBMISSION",
+        b"OPSQ_THEN",
     }
     assert names == {b"PATH"} | of_chunk
     assert b"OPSQ_CHUNK=3\n" in _result(consumer("env", is_clean=True, each=True), b"A=1")

@@ -1,4 +1,4 @@
-"""The verb complete: completes chunks, with a result that is sent along, or stored if it is large.
+"""The verb complete: completes chunks, with a result that is sent along, or stored if it is large, and follow-ups.
 
 It is a hot verb: it must not import anything that is slow to load.
 """
@@ -16,38 +16,81 @@ from opsq.client.core.refusals import check_refusals, held_chunks
 from opsq.errors import InputUnreadable, UsageError
 from opsq.ids import Handle, parse_handle
 from opsq.options.option import HANDLES, option
-from opsq.wire.messages import RESULT_INLINE_BYTES, Complete, Completed, Completion, HeldChunks
+from opsq.wire.messages import (
+    RESULT_INLINE_BYTES,
+    Complete,
+    Completed,
+    Completion,
+    Describe,
+    Described,
+    HeldChunks,
+    NewSubmission,
+)
 
 if TYPE_CHECKING:
     from opsq.client.sync.connection import Connection
 
 _TRANSFER_BYTES = 1 << 20
+_NO_RESULT = b"\xc0"
 
 
 def complete(
     caller: Caller,
     handles: list[str] = HANDLES,
     result: str | None = option("-r, --result FILE", "The result of the chunk: a file, or - for stdin."),
+    then: str | None = option(
+        "--then FILE", "Follow-ups, made in the same commit: a file, or - for stdin, with a submission a line, as JSON."
+    ),
 ) -> None:
     """Complete reserved chunks; durable when it returns."""
+    if result == then == "-":
+        raise UsageError("--result and --then cannot both be stdin.")
     with caller.connect() as daemon:
-        if result is None:
+        if result is None and then is None:
             completions = [Completion(held) for held in held_chunks(handles)]
         elif len(handles) > 1:
-            raise UsageError(f"--result is the result of one chunk, but {len(handles)} handles were given.")
+            name = "--then" if result is None else "--result"
+            raise UsageError(f"{name} is that of one chunk, but {len(handles)} handles were given.")
         else:
             handle = parse_handle(handles[0].strip())
-            packed = msgspec.msgpack.encode([_result(daemon, handle, result)])
-            completions = [Completion(HeldChunks.of(handle), msgspec.Raw(packed))]
-        check_refusals(daemon.call(Complete(daemon.next_id(), completions), Completed))
-    caller.changed(len(handles))
+            packed = _NO_RESULT if result is None else msgspec.msgpack.encode([_result(daemon, handle, result)])
+            followers = [] if then is None else _follow_ups(daemon, handle, then)
+            completions = [Completion(HeldChunks.of(handle), msgspec.Raw(packed), then=followers)]
+        reply = daemon.call(Complete(daemon.next_id(), completions), Completed)
+        check_refusals(reply)
+    if then is None:
+        caller.changed(len(handles))
+        return
+    created = [str(one.submission_id) for one in reply.created]
+    if caller.is_json:
+        from opsq.documents.submissions import ChangedDocument
+
+        caller.document(ChangedDocument(len(handles), created=created))
+    else:
+        caller.lines(created)
+
+
+def _follow_ups(daemon: Connection, handle: Handle, source: str) -> list[NewSubmission]:
+    """What the lines of a file describe, with its content written; it belongs to the trace of the chunk."""
+    from opsq import traces
+    from opsq.client.core.content_access import Contents
+    from opsq.client.core.follow_up_lines import follow_ups_of
+    from opsq.client.core.follow_ups import prepared
+
+    described = daemon.call(Describe(daemon.next_id(), [handle.submission_id]), Described).submissions
+    context = traces.current() or (
+        traces.carried_by(described[0].content) if described and described[0].content else None
+    )
+    contents = Contents(daemon.welcome)
+    with _open_file(source, "--then") as file:
+        return prepared(follow_ups_of(file, source), contents, daemon.welcome, context)
 
 
 def _result(daemon: Connection, handle: Handle, source: str) -> bytes | tuple[str, int, int]:
     """What the completion carries: the bytes of a small result, or the place in the store where a large one was
     written.
     """
-    with _open_result(source) as file:
+    with _open_file(source, "The result") as file:
         head = _piece(file, source, RESULT_INLINE_BYTES + 1)
         if len(head) <= RESULT_INLINE_BYTES:
             return head
@@ -77,10 +120,10 @@ def _piece(file: BinaryIO, source: str, size: int) -> bytes:
         raise InputUnreadable(f"The result {source} cannot be read: {error.strerror}.") from error
 
 
-def _open_result(source: str) -> BinaryIO:
+def _open_file(source: str, what: str) -> BinaryIO:
     if source == "-":
         return open(0, "rb", closefd=False)
     try:
         return open(source, "rb")
     except OSError as error:
-        raise InputUnreadable(f"The result {source} cannot be read: {error.strerror}.") from error
+        raise InputUnreadable(f"{what} {source} cannot be read: {error.strerror}.") from error

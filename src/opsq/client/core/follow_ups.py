@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
@@ -24,6 +24,9 @@ from opsq.client.core.new_submission import (
 from opsq.errors import UsageError
 from opsq.serialisation import Serialisation
 from opsq.wire.messages import FOLLOW_UPS_LIMIT, NewSubmission, Welcome
+
+if TYPE_CHECKING:
+    from opsq.content.manifest import Content
 
 REST_BYTES = 64 << 10
 """How much of a frame is left for the rest of a completion."""
@@ -66,14 +69,17 @@ class FollowUp:
         """Write its content; what a completion carries."""
         from opsq.content.manifest import encode
 
+        key = new_request_key()
+        content = self._write(key, contents, welcome)
+        return new_submission(key, encode(traces.carrying(content)), content.chunks_count, **self._options)
+
+    def _write(self, key: bytes, contents: Contents, welcome: Welcome) -> Content:
         chunks = self._chunks
         if self._serialisation is not None:
             from opsq.client.core.operation_chunks import chunks_of
 
             chunks = chunks_of(chunks, self._serialisation, self._per_chunk)
-        key = new_request_key()
-        content = write_content(chunks, key, contents, welcome)
-        return new_submission(key, encode(traces.carrying(content)), content.chunks_count, **self._options)
+        return write_content(chunks, key, contents, welcome)
 
 
 Follower = FollowUp | NewSubmission

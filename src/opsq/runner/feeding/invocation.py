@@ -21,7 +21,7 @@ RECORD = "{}"
 _NAMED = re.compile(r"\{(?:in|out|id|index|attempt|attachment|submission|input|offset)\}")
 VARIABLE_OF = {"{attachment}": "OPSQ_ATTACHMENT", "{input}": "OPSQ_INPUT", "{offset}": "OPSQ_OFFSET"}
 """Placeholders for what a chunk may lack."""
-_OF_CHUNK = {"OPSQ_SUBMISSION", "OPSQ_CHUNK", "OPSQ_ATTEMPT", "OPSQ_CONSUMER", *VARIABLE_OF.values()}
+_OF_CHUNK = {"OPSQ_SUBMISSION", "OPSQ_CHUNK", "OPSQ_ATTEMPT", "OPSQ_CONSUMER", "OPSQ_THEN", *VARIABLE_OF.values()}
 _OF_METADATA = "OPSQ_META_"
 _KEPT_COUNT = 64
 """How many submissions have their environment kept."""

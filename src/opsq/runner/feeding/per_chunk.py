@@ -50,6 +50,9 @@ class PerChunk(Programs):
     def start(self, chunk: Chunk, stdin: bytes | Range, said: Said | None = None) -> Child:
         names = self._template.names
         environment = self._environments.of(chunk)
+        then = self._then_path()
+        if then:
+            environment["OPSQ_THEN"] = then
         values: dict[str, str] = {}
         files = _Files(chunk.submission_id)
         try:
@@ -73,9 +76,10 @@ class PerChunk(Programs):
             raise
         self._attachments.use(files.submission_id)
         self._files[child] = files
+        self._then[child] = then
         return child
 
-    def poll(self, timeout_s: float | None = None) -> list[Finished]:
+    def _poll(self, timeout_s: float | None) -> list[Finished]:
         if "{out}" in self._template.names and self._files:
             now = time.monotonic()
             if now >= self._look_at_s:
@@ -84,7 +88,7 @@ class PerChunk(Programs):
                     if (error := self._excess(files.output)) is not None:
                         self._supervisor.give_up(child, error)
             timeout_s = _LOOK_S if timeout_s is None else min(timeout_s, _LOOK_S)
-        return super().poll(timeout_s)
+        return super()._poll(timeout_s)
 
     def _excess(self, path: str) -> WorkFailed | None:
         """What is wrong if this file is longer than a result may be."""

@@ -143,6 +143,9 @@ class PerRecord(Programs):
 
     def start(self, chunk: Chunk, stdin: bytes | Range, said: Said | None = None) -> Child:
         environment = self._environments.of(chunk)
+        then = self._then_path()
+        if then:
+            environment["OPSQ_THEN"] = then
         try:
             values = value_texts(chunk, self._template.names, environment)
         except WorkFailed as error:
@@ -162,6 +165,7 @@ class PerRecord(Programs):
             raise
         self._attachments.use(work.submission_id)
         self._works[work] = work
+        self._then[work] = then
         if part is None:
             self._settle(work)
         self._spread()
@@ -219,7 +223,7 @@ class PerRecord(Programs):
 
     # --- ends ---------------------------------------------------------------------------------------------------------
 
-    def poll(self, timeout_s: float | None = None) -> list[Finished]:
+    def _poll(self, timeout_s: float | None) -> list[Finished]:
         for ended in self._supervisor.poll(0.0 if self._done else timeout_s):
             work = self._work_of.pop(ended.child, None)
             if work is None:

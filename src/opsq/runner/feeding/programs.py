@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-from opsq.errors import UsageError
+from opsq.errors import UsageError, WorkFailed
 from opsq.runner.feeding.attachments import Attachments
 from opsq.runner.feeding.invocation import Environments
 from opsq.runner.feeding.scratch_folder import ScratchFolder
@@ -104,6 +104,8 @@ class Programs(ABC):
             guarded=self._scratch.guarded,
             shares_terminal=feeding.shares_terminal,
         )
+        self._then: dict[Child, str] = {}
+        """Where the programs of chunks write follow-ups, by what `start` gave for them."""
         self.shares_terminal = feeding.shares_terminal
         """Whether programs use our terminal, one at a time."""
 
@@ -143,7 +145,23 @@ class Programs(ABC):
             Those that have finished, in that order. May be empty before the time is over: call again. Besides
             `WorkFailed` their error may be any that `start` raises.
         """
+        return [self._with_then(finished) for finished in self._poll(timeout_s)]
+
+    def _poll(self, timeout_s: float | None) -> list[Finished]:
         return [self._ended(finished) for finished in self._supervisor.poll(timeout_s)]
+
+    def _then_path(self) -> str:
+        """A new path for follow-ups; "" if no folder can be made for it."""
+        return self._scratch.name("then") if self._scratch.guarded() else ""
+
+    def _with_then(self, finished: Finished) -> Finished:
+        """The end of a chunk with what was written of follow-ups."""
+        path = self._then.pop(finished.child, "")
+        try:
+            then = self._scratch.open(path) if path else None
+        except WorkFailed as error:
+            return finished if finished.error is not None else finished._replace(error=error)
+        return finished if then is None else finished._replace(then=then)
 
     def _ended(self, finished: Finished) -> Finished:
         return finished

@@ -11,6 +11,7 @@ import os
 import shutil
 import stat
 import tempfile
+from typing import BinaryIO
 
 from opsq.errors import OpsqError, Refused, StorageFull, WorkFailed
 from opsq.runner.process.pipes import Feed, Output, Range
@@ -106,6 +107,25 @@ class ScratchFolder:
             os.close(fd)
             raise WorkFailed("what it made of {out} is no file")
         return Output(b"", fd, state.st_size)
+
+    def open(self, path: str) -> BinaryIO | None:
+        """Open what a program has written to `path`, which has no name afterwards; None: it has written nothing there.
+
+        Raises:
+            WorkFailed: it cannot be read, or is no file.
+        """
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self.remove(path)
+            raise WorkFailed(f"what it has written to OPSQ_THEN cannot be read: {error.strerror}") from None
+        self.remove(path)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise WorkFailed("what it has made at OPSQ_THEN is no file")
+        return os.fdopen(fd, "rb")
 
     def remove(self, path: str) -> None:
         """Remove what is there, if anything is."""

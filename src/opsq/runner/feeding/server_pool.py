@@ -83,7 +83,12 @@ class ServerPool(Programs):
     # --- control ------------------------------------------------------------------------------------------------------
 
     def start(self, chunk: Chunk, stdin: bytes | Range, said: Said | None = None) -> Child:
-        question = (self._recording or self._framing).question(chunk, stdin)
+        then = ""
+        if self._recording is not None:
+            question = self._recording.question(chunk, stdin)
+        else:
+            then = self._then_path()
+            question = self._framing.question(chunk, stdin, then)
         if self._recording is not None and not question.records_count:
             return self._supervisor.start_nothing()
         if isinstance(question.source, Range):
@@ -107,6 +112,7 @@ class ServerPool(Programs):
             slot.finish(fed)
             raise
         self._attachments.use(fed.submission_id)
+        self._then[fed] = then
         return fed
 
     def _ask(self, fed: ServerChunk) -> None:
@@ -129,7 +135,7 @@ class ServerPool(Programs):
 
     # --- hearing ------------------------------------------------------------------------------------------------------
 
-    def poll(self, timeout_s: float | None = None) -> list[Finished]:
+    def _poll(self, timeout_s: float | None) -> list[Finished]:
         while self._unwritten:
             self._write(self._unwritten.pop())
         if self._due:
@@ -189,6 +195,8 @@ class ServerPool(Programs):
             _log.warning("opsq: A server was ended between two chunks: %s.", ended.error)
         for fed in reversed(asked):
             _drop_answer(fed)
+            if then := self._then.get(fed):
+                self._scratch.remove(then)
             fed.question.answer = self._setup.capture()
             slot.waiting.appendleft(fed)
         if not (slot.is_proven or is_told):

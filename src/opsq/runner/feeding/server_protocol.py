@@ -71,9 +71,15 @@ class FrameWriter:
         self._attachment = attachment
         self._kept: dict[int, tuple[str | None, bytes, bytes]] = {}
 
-    def question(self, chunk: Chunk, content: bytes | Range) -> Question:
-        """The frame of a chunk."""
+    def question(self, chunk: Chunk, content: bytes | Range, then: str = "") -> Question:
+        """The frame of a chunk.
+
+        Args:
+            then: where the server may write its follow-ups; "": nowhere.
+        """
         _, submission, more = self._of_submission(chunk)
+        if then:
+            more = b"%b, %b" % (more[:-1], json.dumps({"then": then}).encode()[1:])
         input_range = chunk.input
         if input_range is not None:
             about = json.dumps({"input": input_range.name, "offset": input_range.offset_bytes})

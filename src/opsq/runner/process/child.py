@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
 from opsq.clock import MonoNs
 from opsq.errors import OpsqError
@@ -106,7 +106,7 @@ class Token(Child):
 
 
 class Finished(NamedTuple):
-    """How a child ended. The receiver closes `stdout`."""
+    """How a child ended. The receiver closes `stdout`, and `then` if it is there."""
 
     child: Child
     exit_status: int | None
@@ -124,6 +124,8 @@ class Finished(NamedTuple):
     input or output could not be moved, or its next run not be started; it was killed for no fault of its own."""
     where: str = ""
     """What of the chunk it was at, such as a record; empty: the chunk as a whole."""
+    then: BinaryIO | None = None
+    """What was written of follow-ups, open; None: nothing."""
 
     @property
     def is_success(self) -> bool:
