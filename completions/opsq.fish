@@ -83,6 +83,7 @@ complete -c opsq -n '__opsq_at ""' -a release -d 'Release reserved chunks withou
 complete -c opsq -n '__opsq_at ""' -a extend -d 'Move the deadline of reserved chunks to a full lease from now.'
 complete -c opsq -n '__opsq_at ""' -a spark -d 'Move data with PySpark, and process chunks on its executors.'
 complete -c opsq -n '__opsq_at ""' -a history -d 'List the history of chunks, export it to files for other programs, or delete it.'
+complete -c opsq -n '__opsq_at ""' -a events -d 'Print what has happened, oldest first: cursor, time, kind, subject, sentence; with --json, a document a line.'
 complete -c opsq -n '__opsq_at ""' -a explain -d 'Show how a strategy is served: its arms, their SQL and plans; or why a submission or chunk is not running.'
 complete -c opsq -n '__opsq_at ""' -a pause -d 'Stop handing out some submissions until they are resumed; reserved chunks continue.'
 complete -c opsq -n '__opsq_at ""' -a resume -d 'End a pause, named by the same pairs; exits 3 if there is none, 7 when an operator set it and --operator is missing.'
@@ -166,6 +167,8 @@ complete -c opsq -n '__opsq_at start' -l min-free-bytes -x -d 'Disk space that m
 complete -c opsq -n '__opsq_at start' -l history-days -x -d 'How many days history is kept.'
 complete -c opsq -n '__opsq_at start' -l history-rows -x -d 'Rows of history that are kept.'
 complete -c opsq -n '__opsq_at start' -l finished-days -x -d 'How many days finished submissions and their content are kept.'
+complete -c opsq -n '__opsq_at start' -l event-days -x -d 'How many days events are kept.'
+complete -c opsq -n '__opsq_at start' -l event-rows -x -d 'Events that are kept.'
 complete -c opsq -n '__opsq_at start' -l restart-lease-s -x -d 'How long a restarted daemon waits for consumers to come back.'
 
 # opsq stop
@@ -207,6 +210,8 @@ complete -c opsq -n '__opsq_at restart' -l min-free-bytes -x -d 'Disk space that
 complete -c opsq -n '__opsq_at restart' -l history-days -x -d 'How many days history is kept.'
 complete -c opsq -n '__opsq_at restart' -l history-rows -x -d 'Rows of history that are kept.'
 complete -c opsq -n '__opsq_at restart' -l finished-days -x -d 'How many days finished submissions and their content are kept.'
+complete -c opsq -n '__opsq_at restart' -l event-days -x -d 'How many days events are kept.'
+complete -c opsq -n '__opsq_at restart' -l event-rows -x -d 'Events that are kept.'
 complete -c opsq -n '__opsq_at restart' -l restart-lease-s -x -d 'How long a restarted daemon waits for consumers to come back.'
 
 # opsq status
@@ -614,6 +619,13 @@ complete -c opsq -n '__opsq_at "history export"' -l after-last -d 'Only rows aft
 # opsq history prune
 complete -c opsq -n '__opsq_at "history prune"' -l older-than -x -d 'Delete rows older than this.'
 complete -c opsq -n '__opsq_at "history prune"' -l keep -x -d 'Keep only the newest N rows.'
+
+# opsq events
+complete -c opsq -n '__opsq_at events' -s f -l follow -d 'Go on with new events as they come, also when the daemon is restarted.'
+complete -c opsq -n '__opsq_at events' -l since -x -d 'Only events behind this one.'
+complete -c opsq -n '__opsq_at events' -l cursor-file -r -F -d 'Go on behind the cursor in this file, and keep it up to date with what was printed.'
+complete -c opsq -n '__opsq_at events' -l kind -x -a 'completed failed cancelled expired dead paused resumed fired missed' -d 'Only these kinds: completed, failed, cancelled, expired, dead, paused, resumed, fired, missed.'
+complete -c opsq -n '__opsq_at events' -s n -l limit -x -d 'End after this number of events.'
 
 # opsq explain
 complete -c opsq -n '__opsq_at explain' -k -a '(__opsq_ask explained)'

@@ -78,6 +78,7 @@ _opsq() {
         'extend:Move the deadline of reserved chunks to a full lease from now.'
         'spark:Move data with PySpark, and process chunks on its executors.'
         'history:List the history of chunks, export it to files for other programs, or delete it.'
+        'events:Print what has happened, oldest first: cursor, time, kind, subject, sentence; with --json, a document a line.'
         'explain:Show how a strategy is served: its arms, their SQL and plans; or why a submission or chunk is not running.'
         'pause:Stop handing out some submissions until they are resumed; reserved chunks continue.'
         'resume:End a pause, named by the same pairs; exits 3 if there is none, 7 when an operator set it and --operator is missing.'
@@ -138,6 +139,8 @@ _opsq() {
             '--history-days=[How many days history is kept.]:N: ' \
             '--history-rows=[Rows of history that are kept.]:N: ' \
             '--finished-days=[How many days finished submissions and their content are kept.]:N: ' \
+            '--event-days=[How many days events are kept.]:N: ' \
+            '--event-rows=[Events that are kept.]:N: ' \
             '--restart-lease-s=[How long a restarted daemon waits for consumers to come back.]:D: ' && ret=0
           ;;
         stop)
@@ -181,6 +184,8 @@ _opsq() {
             '--history-days=[How many days history is kept.]:N: ' \
             '--history-rows=[Rows of history that are kept.]:N: ' \
             '--finished-days=[How many days finished submissions and their content are kept.]:N: ' \
+            '--event-days=[How many days events are kept.]:N: ' \
+            '--event-rows=[Events that are kept.]:N: ' \
             '--restart-lease-s=[How long a restarted daemon waits for consumers to come back.]:D: ' && ret=0
           ;;
         status)
@@ -739,6 +744,16 @@ _opsq() {
                 '--keep=[Keep only the newest N rows.]:N: ' && ret=0
               ;;
           esac
+          ;;
+        events)
+          _arguments -s -S $flags \
+            '(-f --follow)-f[Go on with new events as they come, also when the daemon is restarted.]' \
+            '(-f --follow)--follow[Go on with new events as they come, also when the daemon is restarted.]' \
+            '--since=[Only events behind this one.]:CURSOR|now|oldest: ' \
+            '--cursor-file=[Go on behind the cursor in this file, and keep it up to date with what was printed.]:FILE:_files' \
+            '*--kind=[Only these kinds\: completed, failed, cancelled, expired, dead, paused, resumed, fired, missed.]:KIND:(completed failed cancelled expired dead paused resumed fired missed)' \
+            '(-n --limit)-n+[End after this number of events.]:N: ' \
+            '(-n --limit)--limit=[End after this number of events.]:N: ' && ret=0
           ;;
         explain)
           _arguments -s -S $flags \

@@ -69,6 +69,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     history_days: float
     history_rows: int
     finished_days: float
+    event_days: float
+    event_rows: int
     restart_lease_s: float
     strategies: dict[str, str]
     sources: dict[str, str]
@@ -340,6 +342,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "finished_days", kind.number(0, _YEARS), 7.0, "how many days finished submissions and their content are kept"
     ),
+    Setting("event_days", kind.number(0, _YEARS), 30.0, "how many days events are kept"),
+    Setting("event_rows", kind.count(1, 1 << 53), 1_000_000, "events that are kept"),
     Setting(
         "restart_lease_s", kind.duration(0.1), 30.0, "how long a restarted daemon waits for consumers to come back"
     ),

@@ -22,6 +22,7 @@ WITHDRAWN = b"withdrawn before"
 SUBMITTER = 1000
 HELD = "unique_key IS NOT NULL AND state IN ('scheduled', 'open')"
 STEPS_BACK = {
+    8: ["DROP TABLE event"],
     7: ["DROP TABLE schedule"],
     6: [f"ALTER TABLE submission DROP COLUMN {name}" for name in ("title", "submitted_by", "submitted_from")],
     5: ["ALTER TABLE submission DROP COLUMN submitter"],
@@ -128,6 +129,13 @@ def add_title(rig: Rig) -> None:
     rig.submit(1, peer=peer, metadata={"tenant": "b"}, title="Nightly import")
 
 
+def add_schedule(rig: Rig) -> None:
+    """What schema 8 has besides: a schedule, paused."""
+    new = m.Schedule("nightly", "@daily", m.NewSubmission(bytes(16), 0))
+    rig.only(rig.connect("operator"), m.PutSchedule(next(rig.ids), new), m.Changed)
+    rig.only(rig.connect("operator"), m.PauseSchedule(next(rig.ids), "nightly"), m.Changed)
+
+
 STEPS = (
     (2, add_rules),
     (3, drop_chunk),
@@ -135,6 +143,7 @@ STEPS = (
     (5, hold_until_start),
     (6, name_submitter),
     (7, add_title),
+    (8, add_schedule),
 )
 """What each schema has besides what the one before had."""
 

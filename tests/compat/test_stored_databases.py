@@ -181,6 +181,7 @@ def test_stored_title_is_still_known(rig: Rig) -> None:
     assert titles(rig) == {(None, None, None), ("Nightly import", "ada", "build7")}
 
 
+@pytest.mark.parametrize("schema", SCHEMAS[:7], indirect=True)
 def test_old_database_has_no_schedules_and_takes_new_ones(rig: Rig) -> None:
     assert rig.only(rig.connect(), m.ShowSchedules(1), m.Schedules).schedules == []
     new = m.Schedule("nightly", "every 1m", m.NewSubmission(bytes(16), 0))
@@ -188,3 +189,16 @@ def test_old_database_has_no_schedules_and_takes_new_ones(rig: Rig) -> None:
     rig.advance(61)
     [stored] = rig.only(rig.connect(), m.ShowSchedules(3), m.Schedules).schedules
     assert (stored.schedule, stored.fired_count) == (new, 1)
+
+
+@pytest.mark.parametrize("schema", SCHEMAS[7:], indirect=True)
+def test_stored_schedule_is_still_there_and_paused(rig: Rig) -> None:
+    [stored] = rig.only(rig.connect(), m.ShowSchedules(1), m.Schedules).schedules
+    assert (stored.schedule.name, stored.paused_at is not None) == ("nightly", True)
+
+
+def test_old_database_has_no_events_and_takes_new_ones(rig: Rig) -> None:
+    assert rig.only(rig.connect(), m.Events(1), m.EventRows).events == []
+    rig.only(rig.connect(), m.Pause(2, {"tenant": "new"}), m.Changed)
+    [event] = rig.only(rig.connect(), m.Events(3), m.EventRows).events
+    assert (event.seq, event.kind, event.metadata) == (1, "paused", {"tenant": "new"})

@@ -74,6 +74,7 @@ VERBS: dict[str, Place] = {
     "extend": Place(_CONSUME, "Move the deadline of reserved chunks to a full lease from now."),
     "spark": Place(_CONSUME, "Move data with PySpark, and process chunks on its executors."),
     "history": Place(_INSPECT, "List the history of chunks, export it to files for other programs, or delete it."),
+    "events": Place(_INSPECT, "Print what has happened, oldest first."),
     "explain": Place(_INSPECT, "Show how a strategy is served."),
     "pause": Place(_ADMINISTER, "Stop handing out some submissions until they are resumed."),
     "resume": Place(_ADMINISTER, "End a pause, named by the same pairs."),

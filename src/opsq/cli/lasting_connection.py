@@ -28,16 +28,18 @@ class LastingConnection:
 
     Args:
         caller: who connects.
+        reconnect_s: how long a daemon that went away may take to return.
 
     Attributes:
         restarts_count: how often the daemon went away.
 
     Raises:
-        Unreachable: no daemon answers now; a daemon that goes away later has `RECONNECT_S` seconds to return.
+        Unreachable: no daemon answers now; a daemon that goes away later has its time to return.
     """
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: Caller, reconnect_s: float = RECONNECT_S) -> None:
         self._connect = caller.connect
+        self._reconnect_s = reconnect_s
         self._daemon = caller.connect()
         self.restarts_count = 0
 
@@ -95,7 +97,7 @@ class LastingConnection:
 
     def _reconnect(self, *, is_stopping: bool = False) -> None:
         """Connect to the daemon that follows; one that `is_stopping` still has to go."""
-        deadline = time.monotonic() + RECONNECT_S
+        deadline = time.monotonic() + self._reconnect_s
         try:
             while is_stopping and (left_s := deadline - time.monotonic()) > 0:
                 self._daemon.receive(left_s)
@@ -103,7 +105,7 @@ class LastingConnection:
             pass
         self._daemon.close()
         self.restarts_count += 1
-        self._daemon = self._connect(reconnect_s=RECONNECT_S)
+        self._daemon = self._connect(reconnect_s=self._reconnect_s)
 
     def __enter__(self) -> Self:
         return self

@@ -16,9 +16,10 @@ from opsq.clock import Now
 from opsq.errors import OpsqError
 from opsq.queue.live_submission import BlockWork, LiveSubmission, Part
 from opsq.queue.peer import Peer
-from opsq.store import backlog, history, lanes
+from opsq.store import backlog, events, history, lanes
 from opsq.store.backlog import DeadRow, LeaseRow
 from opsq.store.database import Database
+from opsq.store.events import EventRow
 from opsq.store.history import HistoryRow
 from opsq.wire.messages import CompleteAndReserve, ErrorReply, Message, Reply
 
@@ -70,6 +71,8 @@ class Batch:
         self.history: list[HistoryRow] = []
         self.first_seq = 0
         """The seq of the first of them, given when the batch begins."""
+        self.events: list[EventRow] = []
+        """What people are told; a statement may still change or take back one."""
         self.results: list[tuple[int, int, int, Raw]] = []
         self.dead: list[DeadRow] = []
         self.tried: dict[tuple[int, int], tuple[LiveSubmission, BlockWork]] = {}
@@ -112,6 +115,7 @@ class Batch:
             self.entries
             or self.statements
             or self.history
+            or self.events
             or self.replies
             or self.leased
             or self.unleased
@@ -122,7 +126,15 @@ class Batch:
     @property
     def has_rows(self) -> bool:
         """Whether there is anything to write."""
-        return bool(self.history or self.statements or self.leased or self.unleased or self.fold or self.lane_counts)
+        return bool(
+            self.history
+            or self.statements
+            or self.leased
+            or self.unleased
+            or self.fold
+            or self.lane_counts
+            or self.events
+        )
 
     def count(self, lane_ids: frozenset[int], delta: tuple[int, int, int, int, int]) -> None:
         """Add (submissions, total, completed, dead, skipped) to lane 0 and to these lanes."""
@@ -137,6 +149,8 @@ class Batch:
             statement(database, self)
         if self.history:
             history.append(writer, self.first_seq, self.history)
+        if self.events:
+            events.append(writer, self.events)
         if self.results:
             backlog.put_results(writer, self.results)
         if self.dead:
@@ -163,6 +177,7 @@ class Batch:
         """Take over what another batch has written into the same transaction: both are committed, or neither."""
         self.entries += other.entries
         self.history += other.history
+        self.events += other.events
         self.statements += other.statements
         self.replies += other.replies
         self.on_failed += other.on_failed

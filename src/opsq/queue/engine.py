@@ -47,6 +47,7 @@ from opsq.queue.submissions.retention import Retention
 from opsq.queue.submissions.submit import Submitter, check_new
 from opsq.queue.submissions.unique_until_start import UniqueUntilStart
 from opsq.queue.views.between_commits import BetweenCommits
+from opsq.queue.views.events import EventStream
 from opsq.queue.views.explain_strategy import StrategyExplainer
 from opsq.queue.views.explain_work import WorkExplainer
 from opsq.queue.views.held_back import HeldBack
@@ -87,6 +88,7 @@ class Engine:
         self._folding = folding = Folding(state)
         self._reservations = reservations = Reservations(state)
         self._subscriptions = subscriptions = Subscriptions(state)
+        self._event_stream = event_stream = EventStream(state)
         self._finisher = finisher = Finisher(state, reservations, self._note_ended)
         self._failures = Failures(state, reservations, finisher.end)
         self._expiry = Expiry(state, reservations, self._failures)
@@ -160,6 +162,7 @@ class Engine:
             m.Requeue: self._dead_letters.requeue,
             m.Drop: self._dead_letters.drop,
             m.History: views.put_off(lambda peer, request, _: history_view.history(peer, request)),
+            m.Events: event_stream.events,
             m.Prune: self._retention.prune,
             m.Status: views.put_off(reports.status),
             m.Running: views.put_off(RunningView(state, reservations).running),
@@ -223,6 +226,7 @@ class Engine:
         peer.is_connected = False
         self._reserve_calls.disconnect(peer)
         self._subscriptions.disconnect(peer)
+        self._event_stream.disconnect(peer)
         self._admission.disconnect(peer)
         self._expiry.disconnect(peer, now)
         self._serve(now)
@@ -281,6 +285,7 @@ class Engine:
         """A parked call is not wanted any more."""
         self._reserve_calls.cancel_wait(peer, request.request_id)
         self._subscriptions.cancel_wait(peer, request.request_id)
+        self._event_stream.cancel_wait(peer, request.request_id)
         self._admission.cancel_wait(peer, request.request_id)
 
     # --- batches ---
@@ -318,6 +323,8 @@ class Engine:
         state.outbox += [(peer, reply) for peer, reply in batch.replies if peer.is_connected]
         for action in batch.after:
             action(now)
+        if batch.events:
+            self._event_stream.note(batch.events)
         self._admission.serve(now)
         self._pipelined.add(batch.following)
         self._pipelined.serve(now)
@@ -356,6 +363,7 @@ class Engine:
         self._serve(now)  # what has become free goes to those whose time is over now, too
         self._reserve_calls.tick(now)
         self._subscriptions.tick(now)
+        self._event_stream.tick(now)
 
     def next_tick_s(self, now: Now, limit_s: float = TICK_LIMIT_S) -> float:
         """Seconds until `tick` has something to do, at most `limit_s`: more than a second if nobody steps the clock."""
@@ -366,7 +374,8 @@ class Engine:
         if self._retention.is_active:
             return 0.0
         left_s = limit_s
-        always = (state.retries, self._reserve_calls, self._subscriptions, self._admission, state.gates)
+        waiting = (self._reserve_calls, self._subscriptions, self._event_stream, self._admission)
+        always = (state.retries, *waiting, state.gates)
         for timed in always if state.is_full else (*always, *self._timed_if_room):
             due = timed.next_due()
             if due is not None and due - now.mono < left_s * 1e9:

@@ -25,6 +25,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     history_days: float = 30.0
     history_rows: int = 10_000_000
     finished_days: float = 7.0
+    event_days: float = 30.0
+    event_rows: int = 1_000_000
     strategies: dict[str, str] = {}
     """Named strategies of the configuration: name → text."""
     max_backlog_chunks: int = 0

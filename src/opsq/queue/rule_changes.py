@@ -9,7 +9,7 @@ from opsq.clock import Now
 from opsq.errors import NotFound, NotPermitted, UsageError
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
-from opsq.store import lanes, rules
+from opsq.store import events, lanes, rules
 from opsq.store.rules import LimitRow, PauseRow, Value
 from opsq.strategy.arms import SUBMISSION_KEY
 from opsq.wire.messages import (
@@ -51,7 +51,9 @@ class RuleChanges:
         row = PauseRow(
             known.id if known is not None else self._new_id(), pairs, request.by_operator, request.by_name, now.wall
         )
-        self._state.batch.statements.append(lambda database, _: rules.put_pause(database.writer, row))
+        batch = self._state.batch
+        batch.statements.append(lambda database, _: rules.put_pause(database.writer, row))
+        batch.events.append(events.new(now.wall, "paused", metadata=request.metadata, by_name=request.by_name or ""))
         self._change([other for other in self._rules.pauses if other.pairs != pairs] + [row], self._rules.limits)
         self._state.batch.replies.append((peer, Changed(request.id, 1)))
 
@@ -68,7 +70,9 @@ class RuleChanges:
             return
         if known.by_operator and not request.by_operator:
             raise NotPermitted(cause="operator_pause", by=known.by_name or "")
-        self._state.batch.statements.append(lambda database, _: rules.delete_pause(database.writer, known.id))
+        batch = self._state.batch
+        batch.statements.append(lambda database, _: rules.delete_pause(database.writer, known.id))
+        batch.events.append(events.new(now.wall, "resumed", metadata=request.metadata))
         self._change([row for row in self._rules.pauses if row is not known], self._rules.limits)
         self._state.batch.replies.append((peer, Changed(request.id, 1)))
 

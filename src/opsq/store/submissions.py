@@ -255,6 +255,12 @@ def add_dead(writer: apsw.Connection, submission_id: int, count: int) -> None:
     writer.execute("UPDATE submission SET chunks_dead = chunks_dead + ? WHERE id = ?", (count, submission_id))
 
 
+def dead_count(connection: apsw.Connection, submission_id: int) -> int:
+    """How many chunks are dead."""
+    row = connection.execute("SELECT chunks_dead FROM submission WHERE id = ?", (submission_id,)).fetchone()
+    return int(row[0]) if row else 0
+
+
 def add_dropped(writer: apsw.Connection, submission_id: int, count: int) -> None:
     """Count dead chunks as given up."""
     writer.execute(

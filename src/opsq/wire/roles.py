@@ -22,7 +22,7 @@ PERMITTED: dict[type[m.Message], frozenset[str]] = {
     **dict.fromkeys((m.Hello, m.Heartbeat, m.CancelWait), _ALL),
     **dict.fromkeys((m.Describe, m.GetAttachment, m.Show, m.List, m.Wait, m.Results), _ALL),
     **dict.fromkeys(
-        (m.Dead, m.History, m.Status, m.Running, m.Explain, m.ExplainWork, m.ShowRules, m.ShowSchedules), _ALL
+        (m.Dead, m.History, m.Events, m.Status, m.Running, m.Explain, m.ExplainWork, m.ShowRules, m.ShowSchedules), _ALL
     ),
     **dict.fromkeys((m.Submit, m.Find, m.Withdraw, m.CheckCapacity, m.Cancel, m.Requeue), _PRODUCERS),
     **dict.fromkeys((m.PutSchedule, m.RemoveSchedule, m.PauseSchedule, m.ResumeSchedule), _PRODUCERS),

@@ -6,6 +6,7 @@ It asks as a client does, and decides nothing.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import TypeVar
 
 from opsq.errors import OpsqError
@@ -32,7 +33,7 @@ def naive_counts(*submissions: Submission) -> Sums:
 
 
 def check_views(rig: Rig, model: Model) -> None:
-    """Status, show, list, explain, limits, dead and history say what the model says."""
+    """Status, show, list, explain, limits, dead, history and events say what the model says."""
     asker = rig.connect("asker")
     try:
         states = _check_lists(rig, model, m.List(0, limit=10_000), asker)
@@ -40,6 +41,7 @@ def check_views(rig: Rig, model: Model) -> None:
         _check_running(rig, model, asker)
         _check_dead(rig, model, asker)
         _check_history(rig, model, asker)
+        _check_events(rig, model, asker)
         _check_limits(rig, model, asker)
         for submission in model.submissions.values():
             shown = _ask(rig, asker, m.Show(0, submission.id), m.Shown)
@@ -151,6 +153,28 @@ def _check_history(rig: Rig, model: Model, asker: Peer) -> None:
         event_name = last.get((chunk.submission.id, chunk.index))
         for name, state in (("completed", "done"), ("dead", "dead"), ("dropped", "dropped")):
             assert (event_name == name) == (chunk.state == state), chunk
+
+
+def _check_events(rig: Rig, model: Model, asker: Peer) -> None:
+    """What comes last of a submission that has ended is how."""
+    last: dict[int | None, str] = {}
+    for event in events_of(rig, asker):
+        if event.kind in FINAL:
+            last[event.submission_id] = event.kind
+    for submission in model.submissions.values():
+        if submission.state in FINAL and not submission.is_closing:
+            assert last.get(submission.id) == submission.state, submission
+
+
+def events_of(rig: Rig, asker: Peer) -> Iterator[m.Event]:
+    """All events, page by page; there is no gap between their cursors."""
+    since, rows = 0, None
+    while rows is None or since < rows.last_seq:
+        rows = _ask(rig, asker, m.Events(0, since, 100), m.EventRows)
+        for event in rows.events:
+            assert event.seq == since + 1
+            since = event.seq
+            yield event
 
 
 def _check_limits(rig: Rig, model: Model, asker: Peer) -> None:

@@ -25,7 +25,7 @@ REQUESTS = get_args(Request)
 
 EXPECTED = {
     READ_ONLY: "Hello Heartbeat CancelWait Describe GetAttachment Show List Wait Results Dead History Status Running"
-    " Explain ExplainWork ShowRules ShowSchedules",
+    " Explain ExplainWork ShowRules ShowSchedules Events",
     PRODUCER: "Submit Find Withdraw CheckCapacity Cancel Requeue Pause Resume"
     " PutSchedule RemoveSchedule PauseSchedule ResumeSchedule TriggerSchedule BackfillSchedule",
     CONSUMER: "Reserve Started Complete CompleteAndReserve Fail Release Extend Reclaim Pause Resume",

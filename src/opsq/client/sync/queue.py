@@ -15,6 +15,7 @@ from opsq.client.core import arguments
 from opsq.client.core.address import TlsAddress, find_daemon
 from opsq.client.core.administration import Rules
 from opsq.client.core.consumer_base import OnLost
+from opsq.client.core.events import EventCalls
 from opsq.client.core.schedules import ScheduleCalls
 from opsq.client.core.transport import DIAL_S, Dial
 from opsq.client.sync.chunk import Chunk
@@ -25,7 +26,7 @@ from opsq.client.sync.producer import Producer
 from opsq.wire.messages import DaemonState, Status
 
 
-class Queue(Producer, Rules, ScheduleCalls):
+class Queue(Producer, Rules, ScheduleCalls, EventCalls):
     """A queue, reached over a socket (`opsq.connect`) or opened in this process (`Queue.open`).
 
     Use it in a `with` block.

@@ -10,16 +10,21 @@ from collections.abc import Callable
 
 from opsq.clock import Now, after
 from opsq.ids import mask_indexes
+from opsq.queue.batch import Batch
 from opsq.queue.chunks.attempts import held_s, tried, wait_s
 from opsq.queue.chunks.backoff import backoff_s
 from opsq.queue.chunks.refusals import refusal
 from opsq.queue.chunks.reservations import Reservations
 from opsq.queue.live_submission import BlockWork, LiveSubmission, Part
 from opsq.queue.state import EngineState
-from opsq.store import history, submissions
+from opsq.store import events, history, submissions
 from opsq.store.backlog import AttemptRow, DeadRow
+from opsq.store.database import Database
 from opsq.store.history import HistoryRow
 from opsq.wire.messages import AfterFailure, Failure, HeldChunks, Refusal
+
+DEATHS_TOLD = 16
+"""Deaths of a submission that are told one by one; then each time that they are twice as many."""
 
 
 class Failures:
@@ -125,13 +130,21 @@ class Failures:
         self._record(part, mask, history.DEAD, failure, waited_s, now)
         submission.unfinished -= count
         batch.count(submission.lanes, (0, 0, 0, count, 0))
+        index = next(mask_indexes(work.index, mask))
+        event = events.new(now.wall, history.DEAD, submission.id, failure.reason, chunk=index)
+
+        def write(database: Database, _: Batch) -> None:
+            submissions.add_dead(database.writer, submission.id, count)
+            dead_count = event.detail.count = submissions.dead_count(database.writer, submission.id)
+            event.is_told = _is_notable(dead_count - count, dead_count)
+
         batch.add(
             lambda _: self._settle_dead(submission, work, mask),
             lambda _: self._cancel_dead(submission, work, mask),
-            lambda database, _: submissions.add_dead(database.writer, submission.id, count),
+            write,
         )
+        batch.events.append(event)
         if not submission.row.keep_on_dead:
-            index = next(mask_indexes(work.index, mask))
             self._end(submission, "failed", f"Chunk {index} is dead: {failure.reason}".strip(), now)
         elif not submission.unfinished:
             self._end(submission, "completed", "", now)
@@ -219,3 +232,8 @@ class Failures:
                 submission.delayed_count -= hit.bit_count()
                 state.gates.slot_freed(submission)
                 state.give_back(submission, work)
+
+
+def _is_notable(before: int, count: int) -> bool:
+    """Whether people are told that so many chunks of a submission are dead: of 10⁶ deaths in 32 events."""
+    return before < DEATHS_TOLD or before.bit_length() < count.bit_length()

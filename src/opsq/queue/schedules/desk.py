@@ -18,7 +18,7 @@ from opsq.queue.live_submission import LiveSubmission
 from opsq.queue.peer import Peer
 from opsq.queue.schedules.table import KnownSchedule, ScheduleTable, plan_of
 from opsq.queue.state import EngineState
-from opsq.store import submissions
+from opsq.store import events, submissions
 from opsq.store.schedules import ScheduleRow
 from opsq.units import format_instant
 from opsq.wire.messages import (
@@ -118,6 +118,7 @@ class ScheduleDesk:
         row = self._table.find(request.name).row
         if row.paused_at is None:
             self._change(row._replace(paused_at=now.wall, paused_by=request.by_name, note=request.note), now)
+            self._tell("paused", row, now, reason=request.note, by_name=request.by_name)
         self._state.batch.replies.append((peer, Changed(request.id, int(row.paused_at is None))))
 
     def resume(self, peer: Peer, request: ResumeSchedule, now: Now) -> None:
@@ -128,6 +129,7 @@ class ScheduleDesk:
             self._change(row._replace(paused_at=None, paused_by="", note="", decided_at=decided_at), now)
             if row.waiting and not row.open_ids:
                 self._table.ended.append((0, row.name))  # what waits for the end of nothing goes on
+            self._tell("resumed", row, now)
         self._state.batch.replies.append((peer, Changed(request.id, int(row.paused_at is not None))))
 
     def trigger(self, peer: Peer, request: TriggerSchedule, now: Now) -> None:
@@ -136,6 +138,7 @@ class ScheduleDesk:
         key = self._state.rng.randbytes(16)
         created = self._submit_one(known, now.wall, key, peer, now)
         self._change(_with_submissions(known.row, {now.wall: created}), now)
+        self._tell_fired(known.row, {now.wall: created}, now)
         self._state.batch.replies.append((peer, Submitted(request.id, [created])))
 
     def backfill(self, peer: Peer, request: BackfillSchedule, now: Now) -> None:
@@ -154,6 +157,7 @@ class ScheduleDesk:
             instant = known.plan.after(instant)
         created = {instant: self._fire(known, instant, now) for instant in planned}
         self._change(_with_submissions(known.row, created), now)
+        self._tell_fired(known.row, created, now)
         self._state.batch.replies.append((peer, Submitted(request.id, list(created.values()))))
 
     def show(self, peer: Peer, request: ShowSchedules) -> None:
@@ -226,7 +230,7 @@ class ScheduleDesk:
         """Decide the instants that are due, or the first of them."""
         row, schedule = known.row, known.schedule
         fired: list[int] = []
-        waiting, skipped, missed = list(row.waiting), 0, 0
+        waiting, skipped, missed, missed_at = list(row.waiting), 0, 0, 0
         instant, following = row.decided_at, known.after(row.decided_at)
         for _ in range(INSTANTS_LIMIT):
             if following is None or known.due_at(following) > now.wall:
@@ -235,6 +239,7 @@ class ScheduleDesk:
             is_last = following is None or known.due_at(following) > now.wall
             if _is_missed(schedule, now.wall - known.due_at(instant), is_last=is_last):
                 missed += 1
+                missed_at = missed_at or instant
             elif schedule.overlap == "allow" or not (row.open_ids or fired or waiting):
                 fired.append(instant)
             elif schedule.overlap == "cancel":
@@ -248,6 +253,9 @@ class ScheduleDesk:
             for submission in filter(None, map(self._state.submission, row.open_ids)):
                 self._cancel(submission, f"The next of schedule {row.name} is due.", now)
         created = {planned: self._fire(known, planned, now) for planned in fired}
+        if missed:
+            self._tell("missed", row, now, planned_at=missed_at, count=missed)
+        self._tell_fired(row, created, now)
         row = _with_submissions(row, created)._replace(
             decided_at=instant,
             fired_count=row.fired_count + len(fired),
@@ -266,10 +274,13 @@ class ScheduleDesk:
         ended = self._state.submission(submission_id) if submission_id else None
         if known.schedule.pauses_on_failure and ended is not None and ended.state == "failed" and row.paused_at is None:
             row = row._replace(paused_at=now.wall, note=f"Submission {submission_id} failed.")
+            self._tell("paused", row, now, reason=row.note)
         if row.waiting and not row.open_ids and row.paused_at is None:
             planned = row.waiting[0]
             row = row._replace(waiting=row.waiting[1:], fired_count=row.fired_count + 1)
-            row = _with_submissions(row, {planned: self._fire(known, planned, now)})
+            created = {planned: self._fire(known, planned, now)}
+            self._tell_fired(row, created, now)
+            row = _with_submissions(row, created)
         self._change(row, now)
 
     # --- submissions ---
@@ -312,6 +323,23 @@ class ScheduleDesk:
         if schedule.catch_up_s is not None and schedule.catch_up == "none":
             raise UsageError(cause="catch_up_without", name=schedule.name)
         self._check(template)
+
+    def _tell_fired(self, row: ScheduleRow, created: dict[int, Created], now: Now) -> None:
+        for planned, one in created.items():
+            if one.is_new:
+                self._tell("fired", row, now, one.submission_id, planned_at=planned)
+
+    def _tell(
+        self,
+        kind: str,
+        row: ScheduleRow,
+        now: Now,
+        submission_id: int | None = None,
+        reason: str = "",
+        **detail: object,
+    ) -> None:
+        event = events.new(now.wall, kind, submission_id, reason, schedule=row.name, **detail)
+        self._state.batch.events.append(event)
 
     def _change(self, row: ScheduleRow, now: Now) -> None:
         self._now = now

@@ -16,7 +16,7 @@ from opsq.queue.live_submission import LiveSubmission
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
 from opsq.queue.timers import Timers
-from opsq.store import history, submissions
+from opsq.store import events, history, submissions
 from opsq.store.database import Database
 from opsq.store.history import HistoryRow
 from opsq.store.lanes import GoneLane
@@ -59,13 +59,20 @@ class Finisher:
             part.row_key for work in submission.blocks.values() for part in work.parts if part.reservation.is_lease
         ]
         batch.count(submission.lanes, (0, 0, 0, 0, skipped))
+        event = events.new(now.wall, final_state, submission.id, reason)
+
+        def write(database: Database, _: Batch) -> None:
+            writer = database.writer
+            submissions.set_final(writer, submission.id, submission.lanes, final_state, now.wall, skipped, reason)
+            if submission.row.keep_on_dead:
+                event.detail.count = submissions.dead_count(writer, submission.id) or None
+
         batch.add(
             lambda _: self._settle_ended(submission, final_state, reason, skipped, now.wall),
             lambda later: self._cancel_ended(submission, final_state, later),
-            lambda database, _: submissions.set_final(
-                database.writer, submission.id, submission.lanes, final_state, now.wall, skipped, reason
-            ),
+            write,
         )
+        batch.events.append(event)
 
     def _settle_ended(
         self, submission: LiveSubmission, final_state: str, reason: str, skipped: int, finished_at: int

@@ -1,4 +1,4 @@
-"""What is forgotten, and when: finished submissions, old history, leftovers of removals.
+"""What is forgotten, and when: finished submissions, old history and events, leftovers of removals.
 
 In slices, each within one batch.
 
@@ -17,7 +17,7 @@ from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
 from opsq.queue.submissions.finish import Finisher
 from opsq.queue.submissions.garbage import Garbage
-from opsq.store import history, idempotency_keys, submissions
+from opsq.store import events, history, idempotency_keys, submissions
 from opsq.store.database import Database
 from opsq.wire.messages import Changed, ErrorReply, Prune
 
@@ -68,21 +68,21 @@ class Retention:
                 self._finisher.remove_slice()
             if self._is_pruning:
                 before_at = now.wall - int(policy.history_days * DAY_MS)
-                state.batch.statements.append(lambda database, _: self._prune(database, before_at))
+                events_before_at = now.wall - int(policy.event_days * DAY_MS)
+                state.batch.statements.append(lambda database, _: self._prune(database, before_at, events_before_at))
                 withdrawn_before = now.wall - int(policy.finished_days * DAY_MS)
                 state.batch.statements.append(
                     lambda database, _: idempotency_keys.prune(database.writer, withdrawn_before)
                 )
             state.batch.add(self._end_slice, self._end_slice)
 
-    def _prune(self, database: Database, before_at: int) -> None:
-        if not history.prune_slice(
-            database.writer,
-            before_at,
-            self._state.policy.history_rows,
-            self._folding.folded_seq,
-            self._state.slice_of(history.PRUNE_ROWS),
-        ):
+    def _prune(self, database: Database, before_at: int, events_before_at: int) -> None:
+        writer, policy, slice_of = database.writer, self._state.policy, self._state.slice_of
+        count = history.prune_slice(
+            writer, before_at, policy.history_rows, self._folding.folded_seq, slice_of(history.PRUNE_ROWS)
+        )
+        count += events.prune_slice(writer, events_before_at, policy.event_rows, slice_of(events.PRUNE_ROWS))
+        if not count:
             self._is_pruning = False
 
     def _end_slice(self, _: Now) -> None:

@@ -18,7 +18,7 @@ from opsq.queue.state import EngineState
 from opsq.queue.submissions.admission import Admission
 from opsq.queue.submissions.keys import Keys
 from opsq.queue.timers import Timers
-from opsq.store import idempotency_keys, lanes, submissions
+from opsq.store import events, idempotency_keys, lanes, submissions
 from opsq.store.database import Database
 from opsq.store.submissions import About, SubmissionRow
 from opsq.strategy.arms import shuffle_of
@@ -142,6 +142,8 @@ class Submitter:
             stored = _insert(new, row, about, database, batch)
 
         batch.add(lambda now: self._settle_stored(new, stored, now), lambda _: self._forget_keys(new, row), write)
+        if row.state == "completed":
+            batch.events.append(events.new(now.wall, "completed", row.id))
         for key, weight in new.weights.items():
             self._rule_changes.put_weight(key, new.metadata[key], weight, by_submission=True)
         return Created(row.id, True)

@@ -9,10 +9,11 @@ the names: `_s` seconds, `_at` milliseconds since 1970 UTC, `_bytes`, `_count`. 
 
 from __future__ import annotations
 
-from opsq.wire.messages import administration, chunks, connection, inspection, schedules, submissions
+from opsq.wire.messages import administration, chunks, connection, events, inspection, schedules, submissions
 from opsq.wire.messages.administration import *
 from opsq.wire.messages.chunks import *
 from opsq.wire.messages.connection import *
+from opsq.wire.messages.events import *
 from opsq.wire.messages.fields import *
 from opsq.wire.messages.inspection import *
 from opsq.wire.messages.schedules import *
@@ -23,6 +24,7 @@ Request = (
     | submissions.Requests
     | chunks.Requests
     | inspection.Requests
+    | events.Events
     | administration.Requests
     | schedules.Requests
 )
@@ -32,6 +34,7 @@ Reply = (
     | submissions.Replies
     | chunks.Replies
     | inspection.Replies
+    | events.EventRows
     | administration.Replies
     | schedules.Schedules
 )
