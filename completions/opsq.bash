@@ -49,7 +49,7 @@ _opsq() {
         esac
     done
     case $verb in
-        dead | history | schedule | queue | token | spark)
+        dead | history | schedule | queue | outbox | token | spark)
             if ((i + 1 < COMP_CWORD)); then
                 verb="$verb ${COMP_WORDS[i + 1]}"
                 ((i++))
@@ -57,11 +57,12 @@ _opsq() {
             ;;
     esac
     case $verb in
-        '') argument=words words='start stop restart status top metrics gateway submit wait results show list cancel rm dead run consume reserve read complete fail release extend spark history events explain pause resume limit limits weight audit schedule queue token config doctor check backup vacuum demo completion' ;;
+        '') argument=words words='start stop restart status top metrics gateway submit wait results show list cancel rm outbox relay dead run consume reserve read complete fail release extend spark history events explain pause resume limit limits weight audit schedule queue token config doctor check backup vacuum demo completion' ;;
         dead) argument=words words='list show requeue drop' options='--metadata -m --older-than --newer-than --reason --exit-status --signal --limit -n' valued='--metadata -m --older-than --newer-than --reason --exit-status --signal --limit -n' ;;
         history) argument=words words='list export prune' options='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --oldest-first --after' valued='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --after' ;;
         schedule) argument=words words='list add edit show pause resume trigger backfill rm' ;;
         queue) argument=words words='list create show rm' ;;
+        outbox) argument=words words=ddl options=--for valued=--for ;;
         token) argument=words words='list create revoke' ;;
         spark) argument=words words='doctor submit consume results run report' options='--master --conf --spark-logs' valued='--master --conf' ;;
         start) options='--foreground --socket-mode --listen --listen-force --tls-cert-file --tls-key-file --tls-client-ca-file --client-token-file --tokens-file --store --in-place-roots --durability --allow-network-fs --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --trace-sql --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --event-days --event-rows --restart-lease-s' valued='--socket-mode --listen --tls-cert-file --tls-key-file --tls-client-ca-file --client-token-file --tokens-file --store --in-place-roots --durability --frame-limit-bytes --chunk-limit-bytes --connection-limit --log-level --log-bytes --log-count --drain-s --grace-s --reservation-s --heartbeat-s --heartbeat-misses --max-attempts --max-lost --backoff-base-s --backoff-factor --backoff-max-s --max-backlog-chunks --min-free-bytes --history-days --history-rows --finished-days --event-days --event-rows --restart-lease-s' ;;
@@ -78,6 +79,8 @@ _opsq() {
         list) options='--state --metadata -m --older-than --newer-than --limit -n --before' valued='--state --metadata -m --older-than --newer-than --limit -n --before' ;;
         cancel) argument=open many=1 options='--state --metadata -m --older-than --newer-than --all --dry-run --reason' valued='--state --metadata -m --older-than --newer-than --reason' ;;
         rm) argument=ended many=1 options='--state --metadata -m --older-than --newer-than --all --dry-run' valued='--state --metadata -m --older-than --newer-than' ;;
+        'outbox ddl') options=--for valued=--for ;;
+        relay) argument=none options='--once --batch --poll --keep --retry' valued='--batch --poll --keep' ;;
         'dead list') argument=ids many=1 options='--metadata -m --older-than --newer-than --reason --exit-status --signal --limit -n' valued='--metadata -m --older-than --newer-than --reason --exit-status --signal --limit -n' ;;
         'dead show') argument=none ;;
         'dead requeue') argument=ids many=1 options='--metadata -m --older-than --newer-than --reason --exit-status --signal --all --dry-run' valued='--metadata -m --older-than --newer-than --reason --exit-status --signal' ;;
@@ -164,6 +167,7 @@ _opsq() {
             'cancel -m' | 'cancel --metadata') kind=pair ;;
             'rm --state') kind=words words='completed failed cancelled expired' ;;
             'rm -m' | 'rm --metadata') kind=pair ;;
+            'outbox ddl --for') kind=words words='postgresql sqlite' ;;
             'dead list -m' | 'dead list --metadata') kind=pair ;;
             'dead requeue -m' | 'dead requeue --metadata') kind=pair ;;
             'dead drop -m' | 'dead drop --metadata') kind=pair ;;

@@ -13,7 +13,7 @@ function __opsq_verb --description 'Print the verb of the command line so far'
                 set -q verb[1]; and break
             case '*'
                 set -a verb $words[1]
-                contains -- $verb[1] dead history schedule queue token spark; and not set -q verb[2]; or break
+                contains -- $verb[1] dead history schedule queue outbox token spark; and not set -q verb[2]; or break
         end
         set -e words[1]
     end
@@ -72,6 +72,8 @@ complete -c opsq -n '__opsq_at ""' -a show -d 'Show one submission: its state, c
 complete -c opsq -n '__opsq_at ""' -a list -d 'List submissions, newest first: id, state, chunks, completed, dead, submitted, metadata, title.'
 complete -c opsq -n '__opsq_at ""' -a cancel -d 'Cancel submissions: nothing more of them is handed out, and running chunks lose their reservations.'
 complete -c opsq -n '__opsq_at ""' -a rm -d 'Remove finished submissions, with their results and content.'
+complete -c opsq -n '__opsq_at ""' -a outbox -d 'Print the tables of an outbox, through which work commits with your own transactions.'
+complete -c opsq -n '__opsq_at ""' -a relay -d 'Hand the rows of an outbox over to the daemon.'
 complete -c opsq -n '__opsq_at ""' -a dead -d 'List dead chunks, show everything about one, give them new attempts, or give up on them.'
 complete -c opsq -n '__opsq_at ""' -a run -d 'Run a program on each chunk of the inputs, and write the results to stdout in input order: the whole round in one line.'
 complete -c opsq -n '__opsq_at ""' -a consume -d 'Run a program for each chunk: the chunk is its stdin, its stdout is the result, exit 0 completes.'
@@ -121,6 +123,7 @@ complete -c opsq -n '__opsq_at queue' -a list -d 'List the queues that were crea
 complete -c opsq -n '__opsq_at queue' -a create -d 'Create a queue of records, or replace what holds for one; running gateways notice.'
 complete -c opsq -n '__opsq_at queue' -a show -d 'Show what holds for a queue, whether it was created or not.'
 complete -c opsq -n '__opsq_at queue' -a rm -d 'Remove queues from the list; records that they have stay, and the defaults hold for new ones.'
+complete -c opsq -n '__opsq_at outbox' -a ddl -d 'Print the statements that make the tables of an outbox; to run them again changes nothing.'
 complete -c opsq -n '__opsq_at token' -a list -d 'List tokens: name, roles, time of creation. The tokens themselves are not stored.'
 complete -c opsq -n '__opsq_at token' -a create -d 'Create a token and print it, only this once; a running daemon accepts it immediately.'
 complete -c opsq -n '__opsq_at token' -a revoke -d 'Revoke tokens: a running daemon ends their connections within a second.'
@@ -326,6 +329,16 @@ complete -c opsq -n '__opsq_at rm' -l older-than -x -d 'Only those submitted at 
 complete -c opsq -n '__opsq_at rm' -l newer-than -x -d 'Only those submitted within this time.'
 complete -c opsq -n '__opsq_at rm' -l all -d 'Every finished submission.'
 complete -c opsq -n '__opsq_at rm' -l dry-run -d 'Change nothing; list the submissions that would change.'
+
+# opsq outbox ddl
+complete -c opsq -n '__opsq_at "outbox ddl"' -l for -x -a 'postgresql sqlite' -d 'The database that the statements are for.'
+
+# opsq relay
+complete -c opsq -n '__opsq_at relay' -l once -d 'End when all rows that are there have been handed over.'
+complete -c opsq -n '__opsq_at relay' -l batch -x -d 'Hand over so many rows at once, at most.'
+complete -c opsq -n '__opsq_at relay' -l poll -x -d 'Look for rows this often, even if nothing tells of new ones.'
+complete -c opsq -n '__opsq_at relay' -l keep -x -d 'Keep completions this long after they were handed over, so that no chunk is completed twice.'
+complete -c opsq -n '__opsq_at relay' -l retry -d 'First have rows that were set aside tried again.'
 
 # opsq dead list
 complete -c opsq -n '__opsq_at "dead list"' -k -a '(__opsq_ask ids)'

@@ -67,6 +67,8 @@ _opsq() {
         'list:List submissions, newest first: id, state, chunks, completed, dead, submitted, metadata, title.'
         'cancel:Cancel submissions: nothing more of them is handed out, and running chunks lose their reservations.'
         'rm:Remove finished submissions, with their results and content.'
+        'outbox:Print the tables of an outbox, through which work commits with your own transactions.'
+        'relay:Hand the rows of an outbox over to the daemon.'
         'dead:List dead chunks, show everything about one, give them new attempts, or give up on them.'
         'run:Run a program on each chunk of the inputs, and write the results to stdout in input order: the whole round in one line.'
         'consume:Run a program for each chunk: the chunk is its stdin, its stdout is the result, exit 0 completes.'
@@ -328,6 +330,32 @@ _opsq() {
             '--all[Every finished submission.]' \
             '--dry-run[Change nothing; list the submissions that would change.]' \
             '*:ID:_opsq_ended' && ret=0
+          ;;
+        outbox)
+          if (( CURRENT == 2 )); then
+            verbs=(
+              'ddl:Print the statements that make the tables of an outbox; to run them again changes nothing.'
+            )
+            _describe -t verbs verb verbs && ret=0
+            return ret
+          fi
+          shift words
+          (( CURRENT-- ))
+          case $words[1] in
+            ddl)
+              _arguments -s -S $flags \
+                '--for=[The database that the statements are for.]:postgresql|sqlite:(postgresql sqlite)' && ret=0
+              ;;
+          esac
+          ;;
+        relay)
+          _arguments -s -S $flags \
+            '--once[End when all rows that are there have been handed over.]' \
+            '--batch=[Hand over so many rows at once, at most.]:N: ' \
+            '--poll=[Look for rows this often, even if nothing tells of new ones.]:D: ' \
+            '--keep=[Keep completions this long after they were handed over, so that no chunk is completed twice.]:D: ' \
+            '--retry[First have rows that were set aside tried again.]' \
+            '1:URL: ' && ret=0
           ;;
         dead)
           if (( CURRENT == 2 )); then

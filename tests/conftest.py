@@ -19,9 +19,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from needs import need
+from postgresql import Cluster, running
 
 # What a developer's shell, a service manager or a cloud account may have set and opsq or its libraries would read.
-FOREIGN_PREFIXES = ("OPSQ_", "XDG_", "LISTEN_", "AWS_", "GOOGLE_", "AZURE_", "SPARK_", "PYSPARK_")
+FOREIGN_PREFIXES = ("OPSQ_", "XDG_", "LISTEN_", "AWS_", "GOOGLE_", "AZURE_", "SPARK_", "PYSPARK_", "PG")
 FOREIGN_NAMES = ("NOTIFY_SOCKET", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "LINES")
 
 # A daemon's socket path must stay under about 100 bytes, which pytest's own tmp_path and macOS's TMPDIR do not allow.
@@ -118,6 +119,15 @@ def runtime_dir() -> Iterator[Path]:
     """A directory of mode 0700 with a path short enough for sockets, this test's alone; removed afterwards."""
     path = Path(tempfile.mkdtemp(prefix="opsq-", dir=SHORT_ROOT))
     yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture(scope="session")
+def postgresql(clean_environment: None) -> Iterator[Cluster]:
+    """A server of PostgreSQL for all tests that do not break it; each makes a database of its own."""
+    path = Path(tempfile.mkdtemp(prefix="opsq-", dir=SHORT_ROOT))
+    with running(path) as cluster:
+        yield cluster
     shutil.rmtree(path)
 
 

@@ -38,7 +38,7 @@ BASE = frozenset(
 # package under opsq; a dotted unit has its own rule, which replaces the one of its package. "" is `opsq/__init__.py`.
 ANYTHING = frozenset({"*"})
 ARROWS: dict[str, frozenset[str]] = {
-    "": frozenset({"client", "serialisation", "strategy", "testing"}),
+    "": frozenset({"client", "outbox", "serialisation", "strategy", "testing"}),
     "__main__": ANYTHING,
     "cli": ANYTHING,
     "spark": frozenset(
@@ -55,6 +55,7 @@ ARROWS: dict[str, frozenset[str]] = {
     ),  # it listens as the daemon does, and takes options of verbs as parameters
     "metrics": frozenset({"wire.messages"}),  # what the gateway serves and `opsq metrics` prints
     "client": frozenset({"clock", "content", "paths", "serialisation", "settings", "strategy", "traces", "wire"}),
+    "outbox": frozenset({"client", "content", "traces", "wire.messages"}),
     "traces": frozenset({"content.manifest", "ids"}),
     "client.embedded": frozenset({"clock", "content", "queue", "settings", "store", "strategy", "wire"}),
     "testing": frozenset({"client", "clock", "queue.faults", "queue.policy", "wire.messages"}),
@@ -113,6 +114,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("engine",),
     ),
     "client": (("core",), ("aio", "embedded"), ("sync",)),
+    "outbox": (("ddl", "waiting_rows"), ("rows",), ("hand_over", "postgresql", "sqlite"), ("relay",)),
     "runner": (("polled_consumer", "process"), ("feeding",), ("*",)),
     "spark": (("formats", "history_export", "session"), ("report", "source"), ("fleet", "notebook")),
     "cli": (("*",), ("run", "spark"), ("verbs",)),

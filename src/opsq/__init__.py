@@ -16,7 +16,7 @@ from opsq.version import __version__
 
 TYPE_CHECKING = False  # type checkers take it for true; importing typing for it would cost more than all the rest
 if TYPE_CHECKING:
-    from opsq import errors, serialisation, strategy, testing
+    from opsq import errors, outbox, serialisation, strategy, testing
     from opsq.client.aio.queue import connect_async
     from opsq.client.core.follow_ups import FollowUp
     from opsq.client.core.outcome import Bury, Done, Retry
@@ -40,6 +40,7 @@ __all__ = [
     "connect",
     "connect_async",
     "errors",
+    "outbox",
     "serialisation",
     "strategy",
     "testing",
@@ -58,7 +59,7 @@ _PLACES = {
     "connect": "opsq.client.sync.queue",
     "connect_async": "opsq.client.aio.queue",
 }
-_MODULES = ("errors", "serialisation", "strategy", "testing")
+_MODULES = ("errors", "outbox", "serialisation", "strategy", "testing")
 
 
 def __getattr__(name: str) -> object:

@@ -61,6 +61,8 @@ VERBS: dict[str, Place] = {
     "list": Place(_PRODUCE, "List submissions, newest first."),
     "cancel": Place(_PRODUCE, "Cancel submissions."),
     "rm": Place(_PRODUCE, "Remove finished submissions, with their results and content."),
+    "outbox": Place(_PRODUCE, "Print the tables of an outbox, through which work commits with your own transactions."),
+    "relay": Place(_PRODUCE, "Hand the rows of an outbox over to the daemon."),
     "dead": Place(_PRODUCE, "List dead chunks, show everything about one, give them new attempts, or give up on them."),
     "run": Place(
         _CONSUME, "Run a program on each chunk of the inputs, and write the results to stdout in input order."
@@ -99,6 +101,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "history": ("list", "export", "prune"),
     "schedule": ("list", "add", "edit", "show", "pause", "resume", "trigger", "backfill", "rm"),
     "queue": ("list", "create", "show", "rm"),
+    "outbox": ("ddl",),
     "token": ("list", "create", "revoke"),
     "spark": ("doctor", "submit", "consume", "results", "run", "report"),
 }

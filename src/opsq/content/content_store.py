@@ -181,6 +181,28 @@ class Store(ABC):
             self.check_marker(self._expected_marker)
 
 
+class WholeObjectWriter(ObjectWriter):
+    """Writes an object at once, so that readers of one that is there already see the old one or the new one."""
+
+    def __init__(self, store: Store, name: str, *, is_durable: bool) -> None:
+        self._store = store
+        self._name = name
+        self._is_durable = is_durable
+        self._pieces: list[bytes] = []
+
+    def write(self, content: Buffer) -> None:
+        """Keep it in memory."""
+        self._pieces.append(bytes(content))
+
+    def close(self) -> None:
+        """Put the object in place."""
+        self._store.write_object(self._name, b"".join(self._pieces), is_durable=self._is_durable)
+
+    def abort(self) -> None:
+        """Write nothing."""
+        self._pieces.clear()
+
+
 def check_name(name: str) -> str:
     """Return `name` if it stays below the root of the store.
 

@@ -16,7 +16,7 @@ from types import TracebackType
 
 from msgspec.structs import replace
 
-from opsq.content.content_store import ObjectWriter, Store
+from opsq.content.content_store import ObjectWriter, Store, WholeObjectWriter
 from opsq.content.file_io import Buffer, identity_of, sync_input
 from opsq.content.input_chunks import (
     LIMIT_HINT,
@@ -65,6 +65,9 @@ class ContentWriter:
         folder: of the submission, created on demand: the hex digits of its request key.
         chunk_limit_bytes: larger chunks, including the header, are refused.
         is_durable: what `finish` returns survives a power failure. False skips all syncs.
+        is_repeated: the same content may have been written before, or be written by another process now, and be in use.
+            Then each object is replaced as a whole, by the same bytes, and nothing is deleted. Objects are gathered in
+            memory.
     """
 
     def __init__(
@@ -74,11 +77,13 @@ class ContentWriter:
         *,
         chunk_limit_bytes: int = DEFAULT_CHUNK_LIMIT_BYTES,
         is_durable: bool = True,
+        is_repeated: bool = False,
     ) -> None:
         self._store = store
         self._folder = folder
         self._limit_bytes = chunk_limit_bytes
         self._is_durable = is_durable
+        self._is_repeated = is_repeated
         self._has_folder = False
         self._is_ended = False
         self._header = HeaderCheck()
@@ -256,7 +261,7 @@ class ContentWriter:
                 if writer is not None:
                     writer.abort()
         finally:
-            if self._has_folder:
+            if self._has_folder and not self._is_repeated:
                 self._store.delete_folder(self._folder)
 
     @contextmanager
@@ -318,6 +323,9 @@ class ContentWriter:
             self._part, self._part_bytes = None, 0
 
     def _open_writer(self, name: str) -> ObjectWriter:
+        if self._is_repeated:
+            self._has_folder = True
+            return WholeObjectWriter(self._store, f"{self._folder}/{name}", is_durable=self._is_durable)
         if not self._has_folder:
             self._store.create_folder(self._folder)
             self._has_folder = True

@@ -23,7 +23,7 @@ from opsq import errors
 from opsq.cli.app import GROUPS, HELP, VERBS, function_of
 from opsq.cli.output import installation_documents
 from opsq.cli.spark import spark_documents
-from opsq.documents import daemon, events, queues, schedules, shape, strategies, submissions
+from opsq.documents import daemon, events, outbox, queues, schedules, shape, strategies, submissions
 from opsq.options.option import declared
 from opsq.settings import SETTINGS
 from opsq.spark.report import rows
@@ -192,6 +192,7 @@ SHAPES = list(
             strategies,
             schedules,
             events,
+            outbox,
             spark_documents,
             rows,
         )

@@ -33,6 +33,7 @@ def test_promised_names_are_these() -> None:
         "connect",
         "connect_async",
         "errors",
+        "outbox",
         "serialisation",
         "strategy",
         "testing",

@@ -65,8 +65,13 @@ def new_request_key() -> bytes:
     return os.urandom(16)
 
 
-def write_content(chunks: Iterable[bytes], request_key: bytes, contents: Contents, welcome: Welcome) -> Content:
+def write_content(
+    chunks: Iterable[bytes], request_key: bytes, contents: Contents, welcome: Welcome, *, is_repeated: bool = False
+) -> Content:
     """Describe the content of a submission; small content travels in the description, other is written to the store.
+
+    Args:
+        is_repeated: the same may have been written under this key before.
 
     Raises:
         StoreNotVisible: the store is needed and cannot be seen from here.
@@ -80,7 +85,7 @@ def write_content(chunks: Iterable[bytes], request_key: bytes, contents: Content
     gathered: list[bytes] = []
     size_bytes = 0
     for chunk in rest:
-        gathered.append(_checked(chunk))
+        gathered.append(checked_chunk(chunk))
         size_bytes += len(chunk)
         if size_bytes > INLINE_LIMIT_BYTES or len(gathered) > INLINE_LIMIT_COUNT:
             break
@@ -88,13 +93,17 @@ def write_content(chunks: Iterable[bytes], request_key: bytes, contents: Content
         contents.store if size_bytes > INLINE_LIMIT_BYTES or len(gathered) > INLINE_LIMIT_COUNT else contents.unchecked
     )
     writer = ContentWriter(
-        store, request_key.hex(), chunk_limit_bytes=welcome.chunk_limit_bytes, is_durable=welcome.is_durable
+        store,
+        request_key.hex(),
+        chunk_limit_bytes=welcome.chunk_limit_bytes,
+        is_durable=welcome.is_durable,
+        is_repeated=is_repeated,
     )
     with writer:
         for chunk in gathered:
             writer.add_chunk(chunk)
         for chunk in rest:
-            writer.add_chunk(_checked(chunk))
+            writer.add_chunk(checked_chunk(chunk))
         return writer.finish()
 
 
@@ -206,7 +215,8 @@ def delete_content(submissions: Iterable[NewSubmission], contents: Contents) -> 
             contents.store.delete_folder(new.request_key.hex())
 
 
-def _checked(chunk: bytes) -> bytes:
+def checked_chunk(chunk: bytes) -> bytes:
+    """The chunk; `UsageError` unless it is bytes."""
     if not isinstance(chunk, _CHUNKS):
         raise UsageError(
             f"One of the chunks is {type(chunk).__name__}; each must be bytes.",

@@ -1,0 +1,1 @@
+"""Print the tables of an outbox, through which work commits with your own transactions."""

@@ -1,0 +1,256 @@
+"""Hands rows of an outbox to the daemon, in batches: what it will never take is told from what it cannot take now.
+
+This file changes no outbox. Whatever is handed over again is answered as before: a submission by its request key, a
+completion by its token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from opsq.client.core.content_access import Contents
+from opsq.client.core.new_submission import delete_content, made_before, unnamed, write_content
+from opsq.client.sync.connection import Connection
+from opsq.content import manifest
+from opsq.errors import Bug, Conflict, NoRoom, OpsqError, Refused, Unreachable, UsageError, VersionMismatch
+from opsq.ids import Handle, mask_indexes, parse_handle
+from opsq.outbox.waiting_rows import Completion, Submission
+from opsq.wire import messages
+from opsq.wire.messages import (
+    RESULT_INLINE_BYTES,
+    Complete,
+    Completed,
+    Describe,
+    Described,
+    HeldChunks,
+    NewSubmission,
+    SubmissionContent,
+    Submit,
+    Submitted,
+)
+
+if TYPE_CHECKING:
+    from opsq.content.result_objects import ResultWriter
+
+_submission_decoder = msgspec.msgpack.Decoder(NewSubmission)
+_chunks_decoder = msgspec.msgpack.Decoder(list[bytes])
+
+R = TypeVar("R")
+
+
+class Outcome(msgspec.Struct):
+    """What became of rows, by `seq`; those that are not named are as they were.
+
+    Attributes:
+        done: the daemon has them.
+        refused: it never will, and why.
+        held_back: why it takes no more now.
+    """
+
+    done: list[int] = []
+    refused: dict[int, str] = {}
+    held_back: Refused | None = None
+
+
+class _Item(NamedTuple):
+    seq: int
+    payload: Any
+
+
+class HandOver:
+    """A connection to the daemon that is made when it is needed, and again when it has ended.
+
+    Args:
+        dial: makes one.
+    """
+
+    def __init__(self, dial: Callable[[], Connection]) -> None:
+        self._dial = dial
+        self._connection: Connection | None = None
+        self._contents: Contents | None = None
+
+    def submit(self, rows: Sequence[Submission]) -> Outcome:
+        """Hand over submissions, in order.
+
+        Raises:
+            Unreachable: the daemon does not answer; what it has taken is not known.
+            NotPermitted, VersionMismatch: it never will.
+        """
+        outcome, items = Outcome(), []
+        for row in rows:
+            try:
+                items.append(_Item(row.seq, self._prepared(row)))
+            except (UsageError, msgspec.DecodeError) as error:
+                outcome.refused[row.seq] = str(error)
+            except Refused as error:
+                self._send(items, self._submit, outcome)
+                outcome.held_back = outcome.held_back or error
+                return outcome
+        self._send(items, self._submit, outcome)
+        return outcome
+
+    def complete(self, rows: Sequence[Completion]) -> Outcome:
+        """Hand over completions.
+
+        Raises:
+            Unreachable, NotPermitted, VersionMismatch: as `submit`.
+        """
+        outcome, items = Outcome(), []
+        handles: dict[int, Handle] = {}
+        for row in rows:
+            try:
+                handles[row.seq] = parse_handle(row.handle)
+            except UsageError as error:
+                outcome.refused[row.seq] = str(error)
+        rows = [row for row in rows if row.seq in handles]
+        try:
+            places = self._stored(rows, handles)
+        except Refused as error:
+            outcome.held_back = error
+            return outcome
+        for row in rows:
+            result = places.get(row.seq, row.result)
+            packed = msgspec.Raw(msgspec.msgpack.encode([result] if result else None))
+            held = HeldChunks.of(handles[row.seq])
+            items.append(_Item(row.seq, messages.Completion(held, packed)))
+        self._send(items, self._complete, outcome)
+        return outcome
+
+    def close(self) -> None:
+        """End the connection."""
+        connection, contents = self._connection, self._contents
+        self._connection = self._contents = None
+        if connection is not None:
+            connection.close()
+        if contents is not None:
+            contents.close()
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _prepared(self, row: Submission) -> NewSubmission:
+        """What to send for a row; chunks that have no place in it are in the store then."""
+        try:
+            new = _submission_decoder.decode(row.submission)
+            if row.chunks is None:
+                return new
+            trace = manifest.decode(new.content).trace
+        except VersionMismatch as error:  # of the row, not of the daemon
+            raise UsageError(error.message, hint=error.hint) from error
+        chunks = _chunks_decoder.decode(row.chunks)
+        daemon = self._connected()
+        content = write_content(chunks, new.request_key, self._store(), daemon.welcome, is_repeated=True)
+        return replace(new, content=manifest.encode(replace(content, trace=trace)), chunks_count=content.chunks_count)
+
+    def _send(self, items: Sequence[_Item], send: Callable[[Sequence[_Item], Outcome], None], outcome: Outcome) -> None:
+        """Send all, or if the daemon will not have them together, halves, in order."""
+        if not items or outcome.held_back is not None:
+            return
+        try:
+            send(items, outcome)
+        except (UsageError, Conflict, Refused, Bug) as error:
+            if len(items) > 1:
+                middle = len(items) // 2
+                self._send(items[:middle], send, outcome)
+                self._send(items[middle:], send, outcome)
+                return
+            [item] = items
+            if isinstance(error, Conflict) and error.cause == "other_content":  # the same, written by another version
+                outcome.done.append(item.seq)
+            elif _is_final(error):
+                outcome.refused[item.seq] = str(error)
+                if isinstance(item.payload, NewSubmission):
+                    delete_content([item.payload], self._store())
+            elif isinstance(error, Refused):
+                outcome.held_back = error
+            else:
+                raise Unreachable(error.message, hint=error.hint) from error
+
+    def _submit(self, items: Sequence[_Item], outcome: Outcome) -> None:
+        new = [item.payload for item in items]
+        reply = self._call(lambda number: Submit(number, new, 0.0), Submitted)
+        outcome.done += [item.seq for item in items]
+        stored = [each for each in new if manifest.decode(each.content).inline is None]
+        if not stored:
+            return
+        # Another submission had one of the keys: what was written for this one is of no use.
+        old = made_before(new, reply.created)
+        if old:
+            found = self._call(lambda number: Describe(number, sorted(set(old.values()))), Described).submissions
+            delete_content(unnamed(stored, old, found), self._store())
+
+    def _complete(self, items: Sequence[_Item], outcome: Outcome) -> None:
+        completions = [item.payload for item in items]
+        reply = self._call(lambda number: Complete(number, completions), Completed)
+        refusals = {
+            (refusal.submission_id, index): refusal
+            for refusal in reply.refusals
+            for index in mask_indexes(refusal.block, refusal.mask)
+        }
+        for item in items:
+            held = item.payload.held
+            [index] = mask_indexes(held.block, held.mask)
+            refusal = refusals.get((held.submission_id, index))
+            if refusal is None:
+                outcome.done.append(item.seq)
+            elif refusal.cause != "finalizing":
+                outcome.refused[item.seq] = f"Chunk {held.submission_id}/{index}: {refusal.message}"
+
+    def _stored(self, rows: Sequence[Completion], handles: dict[int, Handle]) -> dict[int, tuple[str, int, int]]:
+        """Where large results are, by row; those of submissions that are gone are nowhere."""
+        large = [row for row in rows if len(row.result) > RESULT_INLINE_BYTES]
+        if not large:
+            return {}
+        wanted: list[int] = sorted({handles[row.seq].submission_id for row in large})
+        found = self._call(lambda number: Describe(number, wanted), Described).submissions
+        described: dict[int, SubmissionContent] = {each.submission_id: each for each in found}
+        writers: dict[int, ResultWriter] = {}
+        places: dict[int, tuple[str, int, int]] = {}
+        for row in large:
+            submission_id = handles[row.seq].submission_id
+            if submission_id not in described:
+                places[row.seq] = ("gone", 0, 0)  # never read: the daemon refuses it
+                continue
+            if submission_id not in writers:
+                writers[submission_id] = self._store().result_writer(described[submission_id], "relay")
+            places[row.seq] = writers[submission_id].append(row.result)
+        for writer in writers.values():
+            writer.sync()
+        return places
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            self._connection = self._dial()
+        return self._connection
+
+    def _store(self) -> Contents:
+        if self._contents is None:
+            self._contents = Contents(self._connected().welcome)
+        return self._contents
+
+    def _call(self, make: Callable[[int], Any], kind: type[R]) -> R:
+        """Ask; a connection that has ended since it was last used is made anew once."""
+        is_old = self._connection is not None
+        daemon = self._connected()
+        try:
+            return daemon.call(make(daemon.next_id()), kind)
+        except Unreachable:
+            self.close()
+            if not is_old:
+                raise
+        daemon = self._connected()
+        try:
+            return daemon.call(make(daemon.next_id()), kind)
+        except Unreachable:
+            self.close()
+            raise
+
+
+def _is_final(error: OpsqError) -> bool:
+    """Whether a row will be refused whenever it comes."""
+    if isinstance(error, NoRoom):
+        return error.cause == "over_backlog"
+    return isinstance(error, UsageError | Bug) or (isinstance(error, Conflict) and error.cause == "withdrawn")

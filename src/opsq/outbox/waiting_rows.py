@@ -1,0 +1,81 @@
+"""What waits in an outbox as a relay sees it, whatever the database; `postgresql` and `sqlite` find it.
+
+This file must not move anything.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+BATCH_LIMIT_BYTES = 8 << 20
+"""A batch ends before this size, so that it fits a frame; it has one row at least."""
+
+SUBMISSIONS, COMPLETIONS = "opsq_outbox", "opsq_outbox_completed"
+"""The tables."""
+
+MISSING_HINT = "`opsq outbox ddl --for DATABASE` prints the statements that make it."
+
+
+class Submission(NamedTuple):
+    """A row of `opsq_outbox`."""
+
+    seq: int
+    submission: bytes
+    chunks: bytes | None
+
+
+class Completion(NamedTuple):
+    """A row of `opsq_outbox_completed`."""
+
+    seq: int
+    handle: str
+    result: bytes
+
+
+class Left(NamedTuple):
+    """What is in an outbox: rows that wait, and rows that were set aside."""
+
+    waiting_count: int
+    aside_count: int
+
+
+class Outbox(Protocol):
+    """The rows of a database. A take begins what `settle` or `leave` ends; until then no other relay has its rows.
+
+    Raises:
+        Unreachable: (every method) the database cannot be used now; `open` makes a new connection.
+        UsageError: (every method) it has no outbox, or this user may not use it.
+    """
+
+    name: str
+    """What messages call it, without a password."""
+
+    def open(self) -> None:
+        """Connect, again if need be."""
+
+    def take_submissions(self, limit: int) -> list[Submission]:
+        """Submissions in order, none before an earlier one of its order key."""
+
+    def take_completions(self, limit: int) -> list[Completion]:
+        """Completions in order."""
+
+    def settle(self, table: str, done: list[int], refused: dict[int, str]) -> None:
+        """End a take: rows `done`, by `seq`, were handed over; those refused are set aside with the reason."""
+
+    def leave(self) -> None:
+        """Let go of what was taken."""
+
+    def put_back(self) -> int:
+        """Have what was set aside tried again; returns how many rows."""
+
+    def prune(self, keep_s: float) -> None:
+        """Delete completions that were handed over longer ago than this."""
+
+    def left(self) -> Left:
+        """Count what is in it."""
+
+    def wait(self, stop_fd: int, timeout_s: float) -> None:
+        """Wait until there may be new rows, or the descriptor is readable, or the time is over."""
+
+    def close(self) -> None:
+        """End the connection."""
