@@ -47,6 +47,35 @@ def test_chunks_are_reserved_and_completed_with_results_of_any_size(queue, api):
     assert problem(api.post("fail", json={"handles": taken[:1]})) == (409, "reservation_lost")
 
 
+def test_chunk_is_completed_with_follow_ups(queue, api):
+    submission_id = queue.submit_lines(2)
+    first, second = handles(api, count=2, strategy="OldestFirst", lease_s=60)
+    then = [
+        {"chunks": ["a", {"base64": "/w=="}, "x" * 5000], "metadata": {"step": 2}, "title": "next", "on_dead": "keep"},
+        {"chunks": [], "not_before_at": "2030-01-01T00:00:00Z"},
+    ]
+    body = {"chunks": [{"handle": first, "text": "A", "then": then}, {"handle": second}]}
+    reply = api.post("complete", json=body).json()
+    assert (reply["count"], len(reply["created"])) == (2, 2)
+    state = document(api, f"submissions/{reply['created'][0]}")
+    assert (state["chunks"], state["title"], state["on_dead"], state["metadata"]) == (3, "next", "keep", {"step": 2})
+    assert api.post("complete", json=body).json() == {"count": 2, "created": []}  # its answer may have been lost
+    assert document(api, f"submissions/{submission_id}")["state"] == "completed"
+    queue.ok("consume", "--until-empty", "--", "cat")
+    assert queue.ok("results", reply["created"][0]).out == b"a\xff" + b"x" * 5000
+
+
+def test_follow_up_that_makes_no_submission_completes_nothing(queue, api):
+    submission_id = queue.submit_lines(1)
+    [handle] = handles(api, lease_s=60)
+    for wrong in ({}, {"chunks": [1]}, {"chunks": [], "file": "/etc/passwd"}, {"chunks": [], "expires_s": -1},
+                  {"chunks": [], "metadata": {"submission": 1}}, {"chunks": [{"base64": "!"}]}):  # fmt: skip
+        body = {"chunks": [{"handle": handle, "then": [{"chunks": ["fine"]}, wrong]}]}
+        assert problem(api.post("complete", json=body)) == (400, "usage"), wrong
+    assert document(api, f"submissions/{submission_id}")["completed"] == 0
+    assert len(document(api, "submissions")["submissions"]) == 1
+
+
 def test_chunks_fail_and_are_released_and_extended(queue, api):
     submission_id = queue.submit_lines(3, "--max-attempts", "2")
     first, second, third = handles(api, count=3, strategy="OldestFirst", lease_s=60)

@@ -11,13 +11,25 @@ from collections import defaultdict
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct
 
+from opsq import traces
+from opsq.client.core.follow_up_lines import FollowUpShape
+from opsq.client.core.follow_ups import FollowUp, prepared
 from opsq.client.core.refusals import check_refusals, held_chunks
 from opsq.client.core.result_pages import only_described
 from opsq.documents.chunk_inputs import ChunkInputs
 from opsq.documents.submissions import ChangedDocument, ReservedChunk, ReserveDocument, input_fields
-from opsq.errors import Conflict, InvalidHandle, InvalidStrategy, NotFound, OpsqError, StorageFull, UsageError
+from opsq.errors import (
+    ChunkTooLarge,
+    Conflict,
+    InvalidHandle,
+    InvalidStrategy,
+    NotFound,
+    OpsqError,
+    StorageFull,
+    UsageError,
+)
 from opsq.gateway.api.call import Call
 from opsq.gateway.api.conditions import WAIT_LIMIT_S
 from opsq.gateway.api.endpoint import Endpoint
@@ -39,11 +51,12 @@ class ReserveBody(Struct, forbid_unknown_fields=True):
 
 
 class DoneChunk(Struct, forbid_unknown_fields=True):
-    """A chunk that is done, with its result, if it has one: `text`, or `base64`."""
+    """A chunk that is done, with its result, if it has one: `text`, or `base64`; and its follow-ups."""
 
     handle: HandleText
     text: str | None = None
     base64: str | None = None
+    then: Annotated[list[FollowUpShape], Meta(max_length=m.FOLLOW_UPS_LIMIT)] = []
 
 
 class CompleteBody(Struct, forbid_unknown_fields=True):
@@ -111,15 +124,35 @@ async def reserve_chunks(call: Call, body: ReserveBody) -> ReserveDocument:
 
 
 async def complete_chunks(call: Call, body: CompleteBody) -> ChangedDocument:
-    """Complete reserved chunks; durable when it answers."""
+    """Complete reserved chunks; durable when it answers.
+
+    Their follow-ups, which only a producer may make, are submitted in the same commit; `created` has the ids.
+    """
     results = [(parse_handle(chunk.handle), _result(chunk)) for chunk in body.chunks]
+    then = [[shape.as_follow_up() for shape in chunk.then] for chunk in body.chunks]
     places = await _stored(call, [(handle, result) for handle, result in results if _is_large(result)])
     completions = [
-        m.Completion(m.HeldChunks.of(handle), msgspec.Raw(msgspec.msgpack.encode([places.get(handle, result)])))
-        for handle, result in results
+        m.Completion(
+            m.HeldChunks.of(handle),
+            msgspec.Raw(msgspec.msgpack.encode([places.get(handle, result)])),
+            then=await _prepared(call, handle, followers) if followers else [],
+        )
+        for (handle, result), followers in zip(results, then, strict=True)
     ]
-    check_refusals(await call.ask(m.Complete(call.next_id(), completions), m.Completed))
-    return ChangedDocument(len(completions))
+    reply = await call.ask(m.Complete(call.next_id(), completions), m.Completed)
+    check_refusals(reply)
+    created = [str(one.submission_id) for one in reply.created]
+    return ChangedDocument(len(completions), created=created if any(then) else UNSET)
+
+
+async def _prepared(call: Call, handle: Handle, then: list[FollowUp]) -> list[m.NewSubmission]:
+    """Follow-ups with their content written. They belong to the trace of the request, else to that of the chunk."""
+    context = traces.current()
+    if context is None:
+        reply = await call.ask(m.Describe(call.next_id(), [handle.submission_id]), m.Described)
+        context = next((traces.carried_by(one.content) for one in reply.submissions if one.content), None)
+    queue = call.queue
+    return await asyncio.to_thread(prepared, then, queue.contents, queue.link.welcome, context)
 
 
 def _result(chunk: DoneChunk) -> bytes:
@@ -183,7 +216,7 @@ _FAILS: tuple[type[OpsqError], ...] = (InvalidHandle, NotFound, Conflict, Storag
 
 ENDPOINTS = (
     Endpoint("POST", "/reserve", reserve_chunks, (m.Reserve, m.Release), (InvalidStrategy, StorageFull)),
-    Endpoint("POST", "/complete", complete_chunks, (m.Complete, m.Describe), _FAILS),
+    Endpoint("POST", "/complete", complete_chunks, (m.Complete, m.Describe), (*_FAILS, ChunkTooLarge)),
     Endpoint("POST", "/fail", fail_chunks, (m.Fail,), _FAILS),
     Endpoint("POST", "/release", release_chunks, (m.Release,), _FAILS),
     Endpoint("POST", "/extend", extend_chunks, (m.Extend,), _FAILS),
