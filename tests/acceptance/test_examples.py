@@ -191,6 +191,17 @@ def test_pipeline_whose_program_fails_names_the_dead_chunk(opsq: Opsq):
     assert "out of letters" in done.stderr
 
 
+def test_fan_out_lists_each_folder_once(opsq: Opsq):
+    """fan_out.sh and folder.py: every file below a folder, each folder by a submission of its own."""
+    for at, folder in enumerate(("tree", "tree/a", 'tree/a/"b', "tree/c")):
+        (opsq.folder / folder).mkdir()
+        (opsq.folder / folder / "file").write_bytes(b"x" * at)
+    done = run(opsq, str(EXAMPLES / "fan_out.sh"), "tree")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(done.stdout.splitlines()) == ["0 tree/file", "1 tree/a/file", '2 tree/a/"b/file', "3 tree/c/file"]
+    assert len(opsq.ok("list").lines) == 4
+
+
 def test_loop_completes_what_works(queue: Opsq):
     """loop.sh: results come out in input order."""
     submission = queue.ok("submit", "--lines", "1", "-", stdin=b"a\nb\nc\n").text
@@ -565,7 +576,7 @@ def test_every_example_is_run_by_a_test_says_what_it_shows_and_is_in_its_place()
     others.append(Path(__file__).parents[1] / "spark/test_examples_spark.py")
     here = "".join(path.read_text(encoding="utf-8") for path in [Path(__file__), *others])
     found = Counter(path.suffix for path in EXAMPLES.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    assert found == {".sh": 5, ".py": 12, ".service": 3, ".socket": 2, ".plist": 2, ".json": 1, ".yml": 1}
+    assert found == {".sh": 6, ".py": 13, ".service": 3, ".socket": 2, ".plist": 2, ".json": 1, ".yml": 1}
     for path in EXAMPLES.rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts:
             assert path.name in here, f"no test runs {path.name}"

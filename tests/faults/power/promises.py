@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -129,6 +129,25 @@ class Completed(NamedTuple):
         there = found.results(self.id)
         wrong = [index for index, result in self.results.items() if there.get(index) != result]
         return f"chunks {wrong} are not completed, or have other results" if wrong else ""
+
+
+class Followed(NamedTuple):
+    """Chunks are completed together with their follow-ups, which have these chunks, or not at all: neither is there."""
+
+    id: int
+    follow_ups: Mapping[int, Sequence[bytes]]
+    is_acknowledged: bool = False
+
+    def broken(self, found: Found) -> str:
+        there = found.results(self.id) if self.id in found.submissions else {}
+        for index, chunks in self.follow_ups.items():
+            ids = [one for one, state in found.submissions.items() if state.metadata == {"of": index}]
+            have = sorted(found.chunks(one) or [] for one in ids)
+            if have != sorted([chunk] for chunk in chunks if index in there) or (
+                self.is_acknowledged and index not in there
+            ):
+                return f"chunk {index} is {'' if index in there else 'not '}completed, with {len(ids)} follow-ups"
+        return ""
 
 
 class Said(NamedTuple):

@@ -251,6 +251,25 @@ def results(home: Home) -> None:
         asyncio.run(work())
 
 
+def follow_ups(home: Home) -> None:
+    """Completions that bring submissions with them, small and large: both are there, or neither."""
+    with home.daemon() as queue:
+        number = home.submit(queue, home.chunks(12, 10))
+        follow_ups = {index: [b"small", b"%d" % index * LARGE_BYTES] for index in range(12)}
+        home.promise("chunks and follow-ups together", p.Followed(number, follow_ups))
+        with queue.consumer(f"SelectOnly(submission={number})", batch=4) as consumer:
+            for chunk in consumer:
+                metadata = {"of": chunk.index}
+                then = [opsq.FollowUp([content], metadata=metadata) for content in follow_ups[chunk.index]]
+                chunk.complete(b"done", then=then)
+                if chunk.index % 3 == 2:
+                    consumer.flush()
+                    done = {index: follow_ups[index] for index in range(chunk.index + 1)}
+                    home.promise(f"follow-ups until {chunk.index}", p.Followed(number, done, is_acknowledged=True))
+                if chunk.index == 11:
+                    break
+
+
 def leases(home: Home) -> None:
     """Leases, failures, dead chunks that are tried again or given up, rules."""
     with home.daemon() as queue:
@@ -448,6 +467,7 @@ SCENARIOS: dict[str, Callable[[Home], None]] = {
         submit_files,
         submit_parts,
         results,
+        follow_ups,
         leases,
         endings,
         backups,
