@@ -36,6 +36,7 @@ _NAMES = (
     "waits",
     "memory",
     "idle",
+    "schedules",
     "full_load",
     "cold_start",
     "submit_file",

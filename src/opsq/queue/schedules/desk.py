@@ -97,13 +97,16 @@ class ScheduleDesk:
             raise Conflict(cause="schedule_exists", name=schedule.name)
         self._check_template(schedule)
         created_at = now.wall if known is None else known.row.created_at
-        plan_of(schedule, created_at)
+        plan_of(schedule, created_at).check()
         definition = msgspec.msgpack.encode(schedule)
         decided_at = max(now.wall, (schedule.from_at or 0) - 1)
         if known is None:
             row = ScheduleRow(schedule.name, definition, now.wall, peer.user, peer.place, peer.uid, decided_at)
         else:
-            row = known.row._replace(definition=definition, decided_at=max(decided_at, known.row.decided_at))
+            self._decide_due(known, now)
+            row = known.row._replace(definition=definition)
+            if _timing(schedule) != _timing(known.schedule) and not known.is_due(now.wall):
+                row = row._replace(decided_at=max(decided_at, row.decided_at))
         self._change(row, now)
         self._state.batch.replies.append((peer, Changed(request.id, 1)))
 
@@ -115,7 +118,9 @@ class ScheduleDesk:
 
     def pause(self, peer: Peer, request: PauseSchedule, now: Now) -> None:
         """Pass over the instants of a schedule until it is resumed."""
-        row = self._table.find(request.name).row
+        known = self._table.find(request.name)
+        self._decide_due(known, now)
+        row = known.row
         if row.paused_at is None:
             self._change(row._replace(paused_at=now.wall, paused_by=request.by_name, note=request.note), now)
             self._tell("paused", row, now, reason=request.note, by_name=request.by_name)
@@ -226,12 +231,20 @@ class ScheduleDesk:
         due = self._table.next_due()
         return None if due is None else MonoNs(self._now.mono + (due - self._now.wall) * 1_000_000)
 
+    def _decide_due(self, known: KnownSchedule, now: Now) -> None:
+        """What is due comes by the schedule as it was, though it is changed before the next tick."""
+        if known.is_due(now.wall) and not self._state.is_full:
+            self._decide(known, now)
+
     def _decide(self, known: KnownSchedule, now: Now) -> None:
         """Decide the instants that are due, or the first of them."""
         row, schedule = known.row, known.schedule
         fired: list[int] = []
         waiting, skipped, missed, missed_at = list(row.waiting), 0, 0, 0
         instant, following = row.decided_at, known.after(row.decided_at)
+        if following is None or known.due_at(following) > now.wall:
+            self._table.plan(known)
+            return
         for _ in range(INSTANTS_LIMIT):
             if following is None or known.due_at(following) > now.wall:
                 break
@@ -344,6 +357,11 @@ class ScheduleDesk:
     def _change(self, row: ScheduleRow, now: Now) -> None:
         self._now = now
         self._table.change(row)
+
+
+def _timing(schedule: Schedule) -> tuple[str, str, int | None]:
+    """What says which instants are planned."""
+    return schedule.when, schedule.zone, schedule.from_at
 
 
 def _is_missed(schedule: Schedule, late_ms: int, *, is_last: bool) -> bool:

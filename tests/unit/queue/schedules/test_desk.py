@@ -10,6 +10,8 @@ import pytest
 from opsq.content import manifest
 from opsq.errors import Conflict, NotFound, UsageError
 from opsq.queue.schedules.desk import DUE_LIMIT
+from opsq.queue.schedules.plan import Plan
+from opsq.queue.schedules.table import ScheduleTable
 from opsq.wire import messages as m
 from unit.model.rig import Rig
 
@@ -263,6 +265,27 @@ def test_edit_keeps_what_was_counted_and_decided(rig: Rig) -> None:
     assert (len(made(rig)), state(rig).fired_count) == (2, 2)
 
 
+@pytest.mark.parametrize("change", ["edit", "pause"])
+def test_change_at_the_very_instant_does_not_cost_it_its_submission(rig: Rig, change: str) -> None:
+    add(rig, schedule())
+    rig.pass_time(60)  # and no tick
+    if change == "edit":
+        add(rig, schedule(when="every 1h"), replaces=True)
+    else:
+        rig.only(rig.connect(), m.PauseSchedule(next(rig.ids), "nightly"), m.Changed)
+    assert (len(made(rig)), state(rig).fired_count) == (1, 1)
+
+
+def test_edit_of_something_else_keeps_what_jitter_has_put_off(rig: Rig) -> None:
+    add(rig, schedule(when="every 1h", jitter_s=1800.0))
+    rig.pass_time(3600)
+    rig.tick()
+    assert made(rig) == []
+    add(rig, schedule(when="every 1h", jitter_s=1800.0, overlap="queue"), replaces=True)
+    run(rig, 1800)
+    assert planned(rig) == ["2027-01-15T09:00:00.000Z"]
+
+
 def test_removed_schedule_comes_no_more_and_its_name_is_free(rig: Rig) -> None:
     add(rig, schedule())
     rig.only(rig.connect(), m.RemoveSchedule(next(rig.ids), "nightly"), m.Changed)
@@ -330,6 +353,25 @@ def test_many_that_are_due_at_once_all_come(rig: Rig) -> None:
     after = reply.schedules[-1].schedule.name
     following = rig.only(peer, m.ShowSchedules(next(rig.ids), after=after, limit=1), m.Schedules)
     assert following.schedules[0].schedule.name > after
+
+
+def test_start_with_many_looks_for_no_instant_and_misses_none(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 2 * DUE_LIMIT
+    peer = rig.connect()
+    for number in range(count):
+        rig.send(peer, m.PutSchedule(next(rig.ids), schedule(f"s{number}", "@hourly")))
+    with monkeypatch.context() as patch:
+        patch.setattr(Plan, "after", lambda *_: pytest.fail("a start with ten thousand would take long"))
+        rig.restart()
+    with monkeypatch.context() as patch:
+        patch.setattr(ScheduleTable, "change", lambda *_: pytest.fail("nothing is due, so nothing is to be written"))
+        for _ in range(3):
+            rig.tick()
+    rig.pass_time(3600)
+    for _ in range(3):
+        rig.tick()
+        rig.settle()
+    assert rig.status().total.submissions_count == count
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -79,7 +79,7 @@ def test_names_are_those_of_cron(name: str) -> None:
 )
 def test_what_is_no_time_is_refused_and_named(when: str) -> None:
     with pytest.raises(UsageError) as caught:
-        Plan(when, "UTC", 0)
+        Plan(when, "UTC", 0).check()
     assert caught.value.details["when"] == when
 
 
