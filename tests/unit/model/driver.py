@@ -339,11 +339,15 @@ class Driver(RuleBasedStateMachine):
         if not self.is_committed:
             self._check_file()
             self._check_counts()
+            self.check_schedules()
             if self.model.flying is None:
                 self._see_missed_step()
                 check_views(self.rig, self.model)
             if self.turn % 4 == 0:
                 self._check_results()
+
+    def check_schedules(self) -> None:
+        """What schedules say of themselves; see `Scheduling`."""
 
     def _check_file(self) -> None:
         rows = self.rig.database.reader.execute(

@@ -202,12 +202,15 @@ class Model(Working):
         self.last_tick = now.mono
         if not self.is_full:
             self._open_what_is_due(now)
-            self._expire_submissions(now)
-            if now.mono >= self.hold_until:
-                self._expire_reservations(now)
         for chunk in self.chunks():
             if chunk.state == "delayed" and chunk.due <= now.mono:
                 chunk.state = "free"
+
+    def tick_behind_schedules(self, now: Now) -> None:
+        """The rest of a tick; schedules come before it, and may cancel what would expire. Not on a full disk."""
+        self._expire_submissions(now)
+        if now.mono >= self.hold_until:
+            self._expire_reservations(now)
 
     def _open_what_is_due(self, now: Now) -> None:
         for submission in self.submissions.values():

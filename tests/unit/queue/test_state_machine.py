@@ -23,10 +23,12 @@ from opsq.queue.chunks import dead as dead_chunks
 from opsq.queue.chunks import pipelined, reserve
 from opsq.queue.dispatch import front
 from opsq.queue.engine import Peer
+from opsq.queue.schedules import desk
 from opsq.store import dead, submissions
 from opsq.wire import messages as m
-from unit.model.consuming import Consuming, numbers, times
+from unit.model.consuming import numbers, times
 from unit.model.rig import Ticket
+from unit.model.scheduling import NAMES, TIMINGS, Scheduling
 from unit.model.things import FINAL, SECOND
 
 SMALL = {
@@ -42,6 +44,9 @@ SMALL = {
     (dead_chunks, "SLICE_CHUNKS"): 2,
     (dead_chunks, "SLICE_SUBMISSIONS"): 1,
     (dead, "SCAN_ROWS"): 3,
+    (desk, "DUE_LIMIT"): 1,
+    (desk, "INSTANTS_LIMIT"): 3,
+    (desk, "WAITING_LIMIT"): 2,
 }
 """Bounds made so small that the few chunks of a test pass them."""
 
@@ -55,7 +60,7 @@ def small_bounds() -> Iterator[None]:
         yield
 
 
-class Machine(Consuming):
+class Machine(Scheduling):
     """Rules do one thing each to the engine and to the model, then compare what both say."""
 
     # --- producers ---
@@ -120,6 +125,12 @@ class Machine(Consuming):
             self._peer(0),
             [msgspec.structs.replace(m.NewSubmission(self.rig.request_key(), n), **options) for n in counts],
         )
+        self.commit()
+
+    @initialize(timings=st.lists(TIMINGS, max_size=2))
+    def begin_with_schedules(self, timings: list[dict[str, object]]) -> None:
+        for name, timing in zip(NAMES, timings, strict=False):
+            self.add_or_edit_schedule(0, name, timing)
         self.commit()
 
     @rule(peer=numbers, number=numbers, is_unique=st.booleans())
@@ -268,6 +279,7 @@ class Machine(Consuming):
         for request_id in refused_ids:
             self.waiting.pop(request_id, None)
         self.model.fail_batch(self.now)
+        self.forget_what_came()
         self.promises, self.flying_promises = {}, {}
         self.seen = (None, 0)
         self.rig.end(apsw.FullError("full"))
@@ -342,6 +354,8 @@ class Machine(Consuming):
     def _after_restart(self) -> None:
         self.is_committed = False
         self.model.restart(self.now)
+        self.forget_what_came()
+        self.watch_engine()
         self.waiting.clear()
         self.requeues.clear()
         self.predicted.clear()
