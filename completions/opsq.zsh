@@ -637,7 +637,7 @@ _opsq() {
                 '--overwrite[Replace an existing output.]' \
                 '--files=[Write at most this many files; they keep the order of the rows.]:N: ' \
                 '--result-format=[The format of results; by default detected, else that of the chunks.]:parquet|arrow|jsonl|csv|text|binary:(parquet arrow jsonl csv text binary)' \
-                '--result-schema=[The columns of results; same\: those of the chunks; by default from the first results and the chunks.]:DDL|same: ' \
+                '--result-schema=[The columns of results; same\: those of the chunks; by default from the results and the chunks.]:DDL|same: ' \
                 '--skip-dead[Leave out the chunks that have no result.]' \
                 '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …, or a Spark Connect sc\://HOST\:PORT.]:URL: ' \
                 '*--conf=[A setting of Spark; repeatable.]:KEY=VALUE:_opsq_pair' \
@@ -686,7 +686,7 @@ _opsq() {
                 '--overwrite[Replace an existing output.]' \
                 '--files=[Write at most this many files; they keep the order of the rows.]:N: ' \
                 '--result-format=[The format of results; by default detected, else that of the chunks.]:parquet|arrow|jsonl|csv|text|binary:(parquet arrow jsonl csv text binary)' \
-                '--result-schema=[The columns of results; same\: those of the chunks; by default from the first results and the chunks.]:DDL|same: ' \
+                '--result-schema=[The columns of results; same\: those of the chunks; by default from the results and the chunks.]:DDL|same: ' \
                 '--skip-dead[Leave out the chunks that have no result.]' \
                 '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …, or a Spark Connect sc\://HOST\:PORT.]:URL: ' \
                 '*--conf=[A setting of Spark; repeatable.]:KEY=VALUE:_opsq_pair' \

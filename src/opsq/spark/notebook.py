@@ -20,6 +20,8 @@ from opsq.spark.source.result_fetch import SourceSubmission, check_final, find_s
 from opsq.spark.source.source_options import DaemonOptions, ReadOptions, camel_case, parse_read
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import DataFrame, SparkSession
 
     from opsq.client.sync.queue import Queue
@@ -42,12 +44,15 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(OpsqDataSource)
 
 
-def results(spark: SparkSession, submission: int | str, *, native: bool = True, **options: object) -> DataFrame:
-    """The results of a submission as a DataFrame, read in the fastest way.
+def results(
+    spark: SparkSession, submission: int | str | Sequence[int | str], *, native: bool = True, **options: object
+) -> DataFrame:
+    """The results of a submission as a DataFrame, read in the fastest way; or those of several together.
 
     Args:
         spark: the session.
-        submission: its id.
+        submission: its id, or a list of ids. Columns that some of several lack are null there; types that differ are
+            widened as for the results of one.
         native: let Spark's own reader read Parquet results in a store of files, in no particular order: the first call
             copies them into files that Spark can read, which are removed with the submission. False: use the data
             source, in the order of chunks.
@@ -57,12 +62,35 @@ def results(spark: SparkSession, submission: int | str, *, native: bool = True, 
     Raises:
         NotFinished: it has not ended.
         WorkFailed: a chunk has no result, and `dead_chunks` is not "skip".
+        UsageError: no type holds what a column has in all results; it is named.
         Unreachable: the daemon cannot be reached from here.
 
     Effects: warns how many chunks are skipped. In a session of Spark Connect the data source reads, on the server and
         its executors. The daemon is also checked from here if options say where it is and it can be reached; otherwise
         all errors are Spark's, when the frame is used.
     """
+    if isinstance(submission, (int, str)):
+        return _results_of_one(spark, submission, native=native, **options)
+    ids = list(dict.fromkeys(submission))
+    if not ids:
+        raise UsageError("No submission is named.", hint="Give one id, or a list of them.")
+    frames = [_results_of_one(spark, one, native=native, **options) for one in ids]
+    return _together(frames, f"the results of submissions {', '.join(map(str, ids))}") if len(ids) > 1 else frames[0]
+
+
+def _together(frames: list[DataFrame], what: str) -> DataFrame:
+    """All rows of the frames, in the columns of all."""
+    from opsq.spark.formats.schema_merge import merged
+    from opsq.spark.formats.schemas import nullable
+
+    schema = merged([nullable(frame.schema) for frame in frames], what=what)
+    whole = frames[0].sparkSession.createDataFrame([], schema)
+    for frame in frames:
+        whole = whole.unionByName(frame, allowMissingColumns=True)
+    return whole
+
+
+def _results_of_one(spark: SparkSession, submission: int | str, *, native: bool = True, **options: object) -> DataFrame:
     from opsq.spark.session.spark_session import is_remote
     from opsq.spark.source.batch_reader import find_form
     from opsq.spark.source.joined_results import native_frame
@@ -101,7 +129,7 @@ def _check(queue: Queue, source: SourceSubmission, options: ReadOptions) -> None
     lacking = state.chunks_count - state.completed_count
     if lacking:
         warning = f"{lacking} of {state.chunks_count} chunks of submission {source.submission_id} have no result."
-        warnings.warn(warning, stacklevel=3)
+        warnings.warn(warning, stacklevel=4)
 
 
 def submission_of(

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from opsq.errors import UsageError
 from opsq.spark.fleet.chunk_function import encoded
-from opsq.spark.formats.decoder import decoder, schema_of
+from opsq.spark.formats.decoder import decoder
 from opsq.spark.formats.result_types import ResultTypes, frame_of
+from opsq.spark.formats.schema_guess import schema_of
 from spark.formats.frames import chunks
 
 MAP = pa.map_(pa.string(), pa.int64())

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import types as t
 
 from opsq.errors import UsageError
-from opsq.spark.formats.decoder import schema_of
+from opsq.spark.formats.schema_guess import schema_of
 from opsq.spark.formats.schemas import arrow_schema, check_writable, read_schema, selected, spark_schema
 from opsq.spark.source.batch_reader import BATCH_ROWS, LARGE_ROWS, METADATA_TYPES, Batches, _typed_as_chunks
 from opsq.spark.source.result_fetch import Fetched
@@ -78,7 +78,8 @@ def test_result_that_cannot_be_used_is_named_by_its_chunk():
 @pytest.mark.parametrize("result_format", ["jsonl", "csv"])
 def test_result_that_does_not_fit_guessed_columns_is_told_so(result_format: str):
     with pytest.raises(
-        UsageError, match=r"chunk 9/0 cannot be used.*guessed from the first results and the chunks. .*--result-schema"
+        UsageError,
+        match=r"chunk 9/0 cannot be used.*guessed from some of the results and the chunks. .*--result-schema",
     ):
         list(
             Batches(9, result_format, SCHEMA, ()).of(
@@ -121,6 +122,11 @@ TYPED = [
     ("csv", b"x\n1.101\n", t.DecimalType(10, 2), t.DoubleType()),
     ("csv", b"x\n01234\n", t.StringType(), t.StringType()),
     ("csv", b"x\n0.3333333333333\n", t.FloatType(), t.DoubleType()),
+    ("csv", b"x\n0.1\n16777216\n1e+20\n", t.FloatType(), t.FloatType()),
+    ("csv", b"x\n1e+20\n0.10\nNaN\n", t.FloatType(), t.FloatType()),
+    ("csv", b"x\n16777217\n", t.FloatType(), t.LongType()),
+    ("csv", b"x\n16777217\n", t.DoubleType(), t.DoubleType()),
+    ("csv", b"x\n9007199254740993\n", t.DoubleType(), t.LongType()),
 ]
 
 

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 from opsq.errors import UsageError
 from opsq.spark.fleet.chunk_function import encoded
-from opsq.spark.formats.decoder import combined, decoder, schema_of, sniff
+from opsq.spark.formats.decoder import combined, decoder, sniff
 from opsq.spark.formats.encoder import encoder, header_of
 from opsq.spark.formats.parquet_join import TAIL_BYTES, Piece, footer_length, join
 from opsq.spark.formats.result_types import ResultTypes
 from opsq.spark.formats.row_chunker import cut
+from opsq.spark.formats.schema_guess import schema_of
 
 NUMBERS = pa.schema([("n", pa.int64()), ("text", pa.string())])
 

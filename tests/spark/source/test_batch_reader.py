@@ -351,6 +351,75 @@ def test_columns_of_json_are_guessed_from_several_results(queue: opsq.Queue, rea
     assert found.select("at").distinct().count() == 1
 
 
+EVOLVED = [
+    pa.table({"n": pa.array([1], pa.int32()), "none": pa.nulls(1), "price": pa.array([Decimal("1.5")])}),
+    pa.table({"n": pa.array([1 << 40]), "none": ["x"], "price": pa.array([Decimal("12.25")]), "new": [True]}),
+    pa.table({"n": pa.array([2], pa.int32())}),
+]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_results_whose_columns_differ_are_read_in_the_columns_of_all_in_any_order(
+    queue: opsq.Queue, read: Read, order: tuple[int, ...]
+):
+    found = read(submit(queue, [parquet(EVOLVED[number]) for number in order]), metadataColumns="_chunk")
+    assert found.schema.simpleString() == ("struct<n:bigint,none:string,price:decimal(4,2),new:boolean,_chunk:bigint>")
+    rows = {order[row["_chunk"]]: (row.n, row.none, row.price, row.new) for row in found.collect()}
+    assert rows == {
+        0: (1, None, Decimal("1.50"), None),
+        1: (1 << 40, "x", Decimal("12.25"), True),
+        2: (2, None, None, None),
+    }
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_results_whose_columns_no_type_holds_are_refused_by_name_and_read_without_that_column(
+    spark: SparkSession, daemon: Settings, queue: opsq.Queue, read: Read, order: tuple[int, ...]
+):
+    tables = [pa.table({"n": [1], "x": ["a"]}), pa.table({"n": [2], "x": [7]})]
+    submission = submit(queue, [parquet(tables[number]) for number in order])
+    message = f"Column 'x' of the results of submission {submission.id} is bigint in some and string in others"
+    with pytest.raises(UsageError, match=message):
+        opsq.spark.results(spark, submission.id, state_dir=daemon.state_dir)
+    with pytest.raises(Exception, match=message):
+        read(submission)
+    assert sorted(row.n for row in read(submission, columns="n").collect()) == [1, 2]
+    assert sorted(row.x for row in read(submission, "x STRING").collect()) == ["7", "a"]
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_submissions_are_read_together_in_the_columns_of_all_or_refused_by_name(
+    spark: SparkSession, daemon: Settings, queue: opsq.Queue, is_large: bool
+):
+    size = 1 << 19 if is_large else 2  # large ones are read by Spark itself
+    inner = pa.struct({"a": pa.int64(), "b": pa.string()})
+    first = pa.table({"n": pa.array(range(size), pa.int32()), "row": [{"a": 1}] * size})
+    second = pa.table({"row": pa.array([{"a": 2, "b": "x"}], inner), "n": pa.array([1 << 40]), "new": [1.5]})
+    ids = [submit(queue, [parquet(table)]).id for table in (first, second, pa.table({"n": ["text"]}))]
+    for chosen in (ids[:2], ids[1::-1]):
+        found = opsq.spark.results(spark, chosen, state_dir=daemon.state_dir)
+        types = {field.name: field.dataType.simpleString() for field in found.schema}
+        assert types == {"n": "bigint", "row": "struct<a:bigint,b:string>", "new": "double"}
+        assert found.count() == size + 1
+        [last] = found.where("new is not null").collect()
+        assert (last.n, last.row.a, last.row.b) == (1 << 40, 2, "x")
+    with pytest.raises(UsageError, match=r"Column 'n' of the results of submissions .* in some and string in others"):
+        opsq.spark.results(spark, ids, state_dir=daemon.state_dir)
+
+
+def test_floats_that_a_program_leaves_unchanged_in_csv_are_floats_however_large_and_whole(
+    spark: SparkSession, queue: opsq.Queue, write: Write, read: Read
+):
+    numbers = [0.1, 16777216.0, 1e20, -3.0, None]
+    frame = spark.createDataFrame([(n, n) for n in numbers], "f FLOAT, d DOUBLE").coalesce(1)
+    for where, types in (("f IS NOT NULL", "float"), ("f > 100", "float"), ("f < 0", "float")):
+        submission = write(frame.where(where), chunkFormat="csv", rowsPerChunk=1)
+        work(queue)
+        found = read(submission)
+        assert found.schema.simpleString() == f"struct<f:{types},d:double>"
+        assert sorted(map(tuple, found.collect())) == sorted(map(tuple, frame.where(where).collect()))
+
+
 def test_null_in_a_column_of_the_chunks_that_had_none_is_a_null(
     spark: SparkSession, queue: opsq.Queue, write: Write, read: Read
 ):

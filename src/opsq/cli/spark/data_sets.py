@@ -135,7 +135,7 @@ class Writing(NamedTuple):
     )
     result_schema: str | None = option(
         "--result-schema DDL|same",
-        "The columns of results; same: those of the chunks; by default from the first results and the chunks.",
+        "The columns of results; same: those of the chunks; by default from the results and the chunks.",
     )
     skip_dead: bool = option("--skip-dead", "Leave out the chunks that have no result.")
 

@@ -1,7 +1,7 @@
-"""Turns the bytes of results into Arrow tables of one schema, and finds that schema if the bytes have it.
+"""Turns the bytes of results into Arrow tables of one schema.
 
-This file must not know Spark or where the bytes come from. A result that cannot be read raises an error that names what
-is wrong; the caller adds which chunk it belongs to.
+This file must not know Spark, where the bytes come from, nor how the schema is found (`schema_guess`). A result that
+cannot be read raises an error that names what is wrong; the caller adds which chunk it belongs to.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import decimal
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,11 +27,7 @@ Decode = Callable[[bytes], pa.Table]
 PARQUET_MAGIC = b"PAR1"
 _ARROW_FILE_MAGIC = b"ARROW1"
 _ARROW_STREAM_MAGIC = b"\xff\xff\xff\xff"
-TEXT_SCHEMA = pa.schema([pa.field("value", pa.string())])
-BINARY_SCHEMA = pa.schema([pa.field("value", pa.binary())])
-_INFERRED_BYTES = 1 << 20
 _BLOCK_BYTES = 1 << 20
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?)?")
 
 
 def sniff(result: bytes) -> str | None:
@@ -44,100 +39,21 @@ def sniff(result: bytes) -> str | None:
     return None
 
 
-def schema_of(result_format: str, *results: bytes) -> pa.Schema:
-    """The schema of results that are not empty: stored in the first one, or guessed from values for JSON and CSV.
-
-    Guessed columns are in the order in which they first occur; integers widen among other numbers, and what is always
-    null or of several kinds is text. JSON is guessed from its values, since Arrow's own reader drops time zones and
-    refuses columns that differ from result to result.
-
-    Raises:
-        UsageError: a result does not have that format.
-    """
-    try:
-        if result_format == "parquet":
-            return pq.read_schema(pa.BufferReader(results[0]))
-        if result_format == "arrow":
-            return _open_arrow(results[0]).schema
-        if result_format == "jsonl":
-            return _guessed([row for result in results for row in _json_rows(result[: _line_end(result)])])
-        if result_format == "csv":
-            return _unified([_read_csv(result, convert=_CSV_NULLS).schema for result in results])
-    except pa.ArrowException as error:
-        raise _unreadable(result_format, error) from error
-    return TEXT_SCHEMA if result_format == "text" else BINARY_SCHEMA
-
-
-def _unified(schemas: Sequence[pa.Schema]) -> pa.Schema:
-    """The columns of all schemas, each with a type that holds all their values."""
-    kinds: dict[str, pa.DataType] = {}
-    for schema in schemas:
-        for field in schema:
-            kinds[field.name] = _wider(kinds.get(field.name, field.type), field.type)
-    return pa.schema([(name, pa.string() if pt.is_null(kind) else kind) for name, kind in kinds.items()])
-
-
-def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    if one == other:
-        return one
-    try:
-        both = [pa.schema([("x", kind)]) for kind in (one, other)]
-        return pa.unify_schemas(both, promote_options="permissive").field("x").type
-    except pa.ArrowException:
-        return pa.string()
-
-
-def _guessed(rows: Sequence[dict[str, Any]]) -> pa.Schema:
-    """The columns of JSON rows, with types guessed from their values."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    return pa.schema([(name, _kind([row.get(name) for row in rows])) for name in names])
-
-
-def _kind(values: Sequence[Any]) -> pa.DataType:
-    """The type of JSON values, some of which may be null."""
-    met = [value for value in values if value is not None]
-    kinds = {type(value) for value in met}
-    if kinds == {bool}:
-        return pa.bool_()
-    if kinds == {int} and all(-(1 << 63) <= value < 1 << 63 for value in met):
-        return pa.int64()
-    if kinds and kinds <= {int, decimal.Decimal}:
-        return pa.float64()
-    if kinds == {list}:
-        return pa.list_(_kind([value for values in met for value in values]))
-    if kinds == {dict} and any(met):
-        return pa.struct(list(_guessed(met)))
-    if kinds == {str}:
-        zoned = {_has_zone(value) for value in met}
-        if len(zoned) == 1 and None not in zoned:
-            return pa.timestamp("us", "UTC" if True in zoned else None)
-    return pa.string()
-
-
-def _has_zone(text: str) -> bool | None:
-    """Whether the text of a timestamp has a time zone; None: it is not a timestamp."""
-    if _MOMENT.fullmatch(text) is None:
-        return None
-    try:
-        return dt.datetime.fromisoformat(text).tzinfo is not None
-    except ValueError:
-        return None
-
-
-def decoder(result_format: str, wanted: pa.Schema) -> Decode:
+def decoder(result_format: str, wanted: pa.Schema, *, fills: bool = False) -> Decode:
     """A decoder of results into tables with the wanted columns, in their order.
 
     Args:
         result_format: parquet, arrow, jsonl, csv, text or binary.
         wanted: columns are found by name, and cast where their types differ without loss.
+        fills: a column that a result lacks is null; otherwise that is an error, except for JSON.
     """
-    decode = _DECODERS[result_format](wanted)
+    decode = _parquet(wanted, fills) if result_format == "parquet" else _DECODERS[result_format](wanted)
 
     def checked(result: bytes) -> pa.Table:
         try:
-            return conform(decode(result), wanted)
+            return conform(decode(result), wanted, fills=fills)
         except (pa.ArrowException, ValueError) as error:  # a null in a NOT NULL column is a bare ValueError
-            raise _unreadable(result_format, error) from error
+            raise unreadable(result_format, error) from error
 
     return checked
 
@@ -146,24 +62,44 @@ def holds(result_format: str, wanted: pa.Schema, result: bytes) -> bool:
     """Whether columns of these types hold exactly the values of a result, nothing rounded and nothing left out."""
     try:
         table = decoder(result_format, wanted)(result)
-        if result_format == "csv":  # decimals and instants that do not fit are errors
-            return not any(map(pt.is_float32, wanted.types))
-        again = _json_rows(bytes(encoder("jsonl", wanted)(table)))
+        if result_format == "csv":  # other types than floats are errors if a value does not fit
+            return _keeps_floats(result, table)
+        again = json_rows(bytes(encoder("jsonl", wanted)(table)))
     except UsageError:
         return False
     return all(
         before.get(name) == after.get(name)
-        for before, after in zip(_json_rows(result), again, strict=True)
+        for before, after in zip(json_rows(result), again, strict=True)
         for name in wanted.names
     )
 
 
-def conform(table: pa.Table, wanted: pa.Schema) -> pa.Table:
-    """The columns of `wanted`, cast to its types.
+def _keeps_floats(result: bytes, table: pa.Table) -> bool:
+    """Whether the columns of floats have exactly the numbers that CSV has as text."""
+    names = [field.name for field in table.schema if pt.is_floating(field.type)]
+    texts = _csv(pa.schema([(name, pa.string()) for name in names]))(result)
+    for name in names:
+        kept = table.column(name).cast(pa.string()).to_pylist()  # the shortest text of each float
+        for before, after in zip(texts.column(name).to_pylist(), kept, strict=True):
+            if before != after and not _is_same_number(before, after):
+                return False
+    return True
+
+
+def _is_same_number(one: str | None, other: str | None) -> bool:
+    if one is None or other is None:
+        return False
+    try:
+        return one.lower() == other.lower() or decimal.Decimal(one) == decimal.Decimal(other)
+    except decimal.InvalidOperation:
+        return False
+
+
+def conform(table: pa.Table, wanted: pa.Schema, *, fills: bool = False) -> pa.Table:
+    """The columns of `wanted`, cast to its types; with `fills` those that are missing are null.
 
     Raises:
-        UsageError: a column is missing, or has a null and must not.
-        ArrowException: a value does not fit.
+        UsageError: a column is missing, has a null and must not, or has a value that does not fit.
     """
     for field in wanted:
         if not field.nullable and field.name in table.schema.names and table.column(field.name).null_count:
@@ -171,9 +107,29 @@ def conform(table: pa.Table, wanted: pa.Schema) -> pa.Table:
     if table.schema.equals(wanted):
         return table
     if table.schema.names != wanted.names:
-        _check_names(wanted.names, table.schema.names)
-        table = table.select(wanted.names)
-    return table.cast(wanted)
+        present = set(table.schema.names)
+        if not fills:
+            _check_names(wanted.names, table.schema.names)
+        columns = [
+            table.column(field.name) if field.name in present else pa.nulls(table.num_rows, field.type)
+            for field in wanted
+        ]
+        table = pa.Table.from_arrays(columns, names=wanted.names)
+    try:
+        return table.cast(wanted)
+    except pa.ArrowException as error:
+        raise _misfit(table, wanted, error) from error
+
+
+def _misfit(table: pa.Table, wanted: pa.Schema, error: Exception) -> Exception:
+    """The error that names the first column that cannot be cast alone."""
+    for column, field in zip(table.columns, wanted, strict=True):
+        try:
+            column.cast(field.type)
+        except pa.ArrowException as its_error:
+            line = str(its_error).splitlines()[0].rstrip(".")
+            return UsageError(f"Its column {field.name!r} is {column.type} and cannot be {field.type}: {line}.")
+    return error
 
 
 def _check_names(wanted: Sequence[str], present: Sequence[str]) -> None:
@@ -182,29 +138,33 @@ def _check_names(wanted: Sequence[str], present: Sequence[str]) -> None:
         raise UsageError(f"It has no column {missing[0]!r}; it has {', '.join(present) or 'none'}.")
 
 
-def _parquet(wanted: pa.Schema) -> Decode:
+def _parquet(wanted: pa.Schema, fills: bool) -> Decode:
     names = wanted.names
 
     def decode(result: bytes) -> pa.Table:
         file = pq.ParquetFile(pa.BufferReader(result), pre_buffer=False)
         present = file.schema_arrow.names
-        _check_names(names, present)
-        return file.read(columns=None if present == names else names, use_threads=False)
+        if not fills:
+            _check_names(names, present)
+        return file.read(
+            columns=None if present == names else [name for name in names if name in present], use_threads=False
+        )
 
     return decode
 
 
 def _arrow(_: pa.Schema) -> Decode:
-    return lambda result: _open_arrow(result).read_all()
+    return lambda result: open_arrow(result).read_all()
 
 
-def _open_arrow(result: bytes) -> Any:
+def open_arrow(result: bytes) -> Any:
+    """A reader of Arrow's file or stream."""
     source = pa.BufferReader(result)
     return pa.ipc.open_file(source) if result.startswith(_ARROW_FILE_MAGIC) else pa.ipc.open_stream(source)
 
 
 _NULLS = {"null_values": [""], "strings_can_be_null": True, "quoted_strings_can_be_null": False}
-_CSV_NULLS = pyarrow.csv.ConvertOptions(**_NULLS)
+CSV_NULLS = pyarrow.csv.ConvertOptions(**_NULLS)
 
 
 def _csv(wanted: pa.Schema) -> Decode:
@@ -212,10 +172,10 @@ def _csv(wanted: pa.Schema) -> Decode:
     convert = pyarrow.csv.ConvertOptions(column_types=types, true_values=["true"], **_NULLS)
     # with one column, an empty line is a null
     parse = pyarrow.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=len(types) != 1)
-    return lambda result: _read_csv(result, parse, convert)
+    return lambda result: read_csv(result, parse, convert)
 
 
-def _read_csv(result: bytes, parse: Any = None, convert: Any = None) -> pa.Table:
+def read_csv(result: bytes, parse: Any = None, convert: Any = None) -> pa.Table:
     """Read as one block: a row longer than a block cannot be read."""
     block_bytes = min(max(len(result), _BLOCK_BYTES), (1 << 31) - 1)
     read = pyarrow.csv.ReadOptions(use_threads=False, block_size=block_bytes)
@@ -243,7 +203,7 @@ def _jsonl(wanted: pa.Schema) -> Decode:
     fields = [(field.name, field.type, json_reader(field.type)) for field in wanted]
 
     def decode(result: bytes) -> pa.Table:
-        rows = _json_rows(result)
+        rows = json_rows(result)
         columns = []
         for name, kind, read in fields:
             values = [row.get(name) for row in rows]
@@ -260,7 +220,8 @@ def _jsonl(wanted: pa.Schema) -> Decode:
     return decode
 
 
-def _json_rows(lines: bytes) -> list[dict[str, Any]]:
+def json_rows(lines: bytes) -> list[dict[str, Any]]:
+    """The rows of JSON lines; numbers with a decimal point keep all digits."""
     try:
         return _JSON.decode_lines(lines)
     except msgspec.DecodeError as error:
@@ -334,7 +295,6 @@ def _timestamp_reader(has_zone: bool) -> Callable[[str], dt.datetime]:
 
 
 _DECODERS: dict[str, Callable[[pa.Schema], Decode]] = {
-    "parquet": _parquet,
     "arrow": _arrow,
     "csv": _csv,
     "text": _text,
@@ -343,12 +303,8 @@ _DECODERS: dict[str, Callable[[pa.Schema], Decode]] = {
 }
 
 
-def _line_end(result: bytes) -> int:
-    """The end of the first lines, enough to guess types from."""
-    return len(result) if len(result) <= _INFERRED_BYTES else result.rfind(b"\n", 0, _INFERRED_BYTES) + 1 or len(result)
-
-
-def _unreadable(result_format: str, error: Exception) -> UsageError:
+def unreadable(result_format: str, error: Exception) -> UsageError:
+    """The error for a result that does not have its format."""
     lines = str(error).splitlines()
     return UsageError(f"It cannot be read as {result_format}: {lines[0] if lines else type(error).__name__}.")
 

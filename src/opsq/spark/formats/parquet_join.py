@@ -46,6 +46,15 @@ def footer_length(tail: bytes) -> int:
     return int.from_bytes(tail[:4], "little")
 
 
+def schema_end(footer: bytes) -> int:
+    """Where the columns end in a footer: what comes before is the same in all files of one schema and writer.
+
+    Raises:
+        UsageError: the footer cannot be read.
+    """
+    return _Reader(footer).end_of(_SCHEMA)
+
+
 def join(pieces: Sequence[Piece]) -> bytes:
     """What follows the bytes of all files to make one file of them: the common footer, its length, the magic.
 
@@ -123,6 +132,18 @@ class _Reader:
             kind = head & 15
             number = number + (head >> 4) if head >> 4 else self._zigzag()
             fields[number] = (kind, self._value(kind, depth) if kind > _FALSE else kind == _TRUE)
+
+    def end_of(self, wanted: int) -> int:
+        """The offset behind a field of the struct that begins here."""
+        number = 0
+        while number < wanted:
+            head = self._byte()
+            number = number + (head >> 4) if head >> 4 else self._zigzag()
+            if head == 0:
+                break
+            if head & 15 > _FALSE:
+                self._value(head & 15, 0)
+        return self._place
 
     def _value(self, kind: int, depth: int) -> Any:
         if kind == _STRUCT:

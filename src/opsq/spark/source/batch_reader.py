@@ -7,6 +7,7 @@ pickled; connections are made where they are used.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,8 +16,11 @@ from pyspark.sql import types as t
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from opsq.errors import OpsqError, UsageError
-from opsq.spark.formats.decoder import combined, decoder, holds, schema_of, sniff
+from opsq.spark.formats.decoder import combined, decoder, holds, sniff
+from opsq.spark.formats.schema_guess import schema_of
+from opsq.spark.formats.schema_merge import merged
 from opsq.spark.formats.schemas import arrow_schema, read_schema, selected, spark_schema
+from opsq.spark.formats.stored_schemas import STORED_FORMATS, StoredSchemas
 from opsq.spark.source.daemon_address import PATIENCE_S, Daemon, resolve
 from opsq.spark.source.result_fetch import (
     FINAL_STATES,
@@ -29,13 +33,15 @@ from opsq.spark.source.result_fetch import (
     fetch,
     find_source,
     first_result,
-    places,
+    indexed_places,
     runs,
+    sample,
     size_of,
 )
 from opsq.spark.source.source_options import ColumnOptions, ReadOptions
 
 if TYPE_CHECKING:
+    from opsq.client.core.held_block import Result
     from opsq.client.sync.queue import Queue
 
 BATCH_ROWS = 1 << 17
@@ -45,9 +51,10 @@ LARGE_ROWS = 1 << 14
 """A result with this many rows is passed on as it is: combining it would cost a copy."""
 GUESSED_FORMATS = ("jsonl", "csv")
 """Formats without column types."""
-SAMPLE_RESULTS = 16
-SAMPLE_BYTES = 4 << 20
-"""For such formats, column types are guessed from this many results, or fewer with this many bytes together."""
+SAMPLE_BYTES = 1 << 20
+"""For such formats, column types are guessed from results that have about this many bytes together."""
+_READERS_COUNT = 16
+"""Footers read at once from a store where each read takes long."""
 METADATA_TYPES: dict[str, t.DataType] = {
     "_submission": t.LongType(),
     "_chunk": t.LongType(),
@@ -56,10 +63,17 @@ METADATA_TYPES: dict[str, t.DataType] = {
 
 
 class ResultForm(NamedTuple):
-    """The format of results, and all their columns (without those about the chunk)."""
+    """The format of results, and all their columns (without those about the chunk).
+
+    Attributes:
+        result_format: parquet, arrow, jsonl, csv, text or binary.
+        schema: the columns.
+        is_merged: they are those of all results; one that a result lacks is null there.
+    """
 
     result_format: str
     schema: t.StructType
+    is_merged: bool = False
 
 
 class ChunkRun(InputPartition):
@@ -79,12 +93,13 @@ class ChunkPieces(InputPartition):
 
 
 def find_form(queue: Queue, source: SourceSubmission, options: ReadOptions) -> ResultForm:
-    """Find the form of results: what options say, else what the first results show, else that of the chunks.
+    """Find the form of results: what options say, else what the results show, else that of the chunks.
 
-    Where the format has no types, columns named like those of the chunks get their types, if the first results fit.
+    Columns are those of all results, whatever their order; types that differ are widened. Where the format has no
+    types, columns named like those of the chunks get their types, if a sample of the results fits.
 
     Raises:
-        UsageError: the columns cannot be determined.
+        UsageError: the columns cannot be determined, or differ too much; the column is named.
     """
     chunk_format = source.chunk_format
     stored = read_schema(chunk_format.schema) if chunk_format is not None else None
@@ -97,17 +112,19 @@ def find_form(queue: Queue, source: SourceSubmission, options: ReadOptions) -> R
                 hint="Give one with .schema(...).",
             )
         return ResultForm(options.result_format or chunk_format.name, stored)
-    sample = b"" if said is not None and options.result_format is not None else first_result(queue, source)
-    result_format = options.result_format or guess_format(source, sample)
+    first = b"" if said is not None and options.result_format is not None else first_result(queue, source)
+    result_format = options.result_format or guess_format(source, first)
     if said is not None:
         return ResultForm(result_format, read_schema(said))
-    if sample or result_format in ("text", "binary"):
-        is_guessed = bool(sample) and result_format in GUESSED_FORMATS
-        samples = _first_results(queue, source, sample) if is_guessed else [sample]
-        schema = spark_schema(schema_of(result_format, *samples), what="the results")
-        return ResultForm(
-            result_format, _typed_as_chunks(result_format, samples, schema, stored) if is_guessed and stored else schema
-        )
+    if first and result_format in STORED_FORMATS:
+        return ResultForm(result_format, _stored_schema(queue, source, result_format, options), is_merged=True)
+    if first and result_format in GUESSED_FORMATS:
+        samples = sample(queue, source, SAMPLE_BYTES)
+        guessed = spark_schema(schema_of(result_format, *samples), what="the results")
+        schema = _typed_as_chunks(result_format, samples, guessed, stored) if stored else guessed
+        return ResultForm(result_format, schema, is_merged=True)
+    if first or result_format in ("text", "binary"):
+        return ResultForm(result_format, spark_schema(schema_of(result_format, first), what="the results"))
     if queue.submission(source.submission_id).state().state not in FINAL_STATES:
         raise UsageError(
             f"Submission {source.submission_id} has no result yet to take the columns from.",
@@ -121,15 +138,38 @@ def find_form(queue: Queue, source: SourceSubmission, options: ReadOptions) -> R
     return ResultForm(result_format, stored)
 
 
-def _first_results(queue: Queue, source: SourceSubmission, first: bytes) -> list[bytes]:
-    """The first results that are not empty, as many as are needed to guess columns."""
-    found, size_bytes, reader = [first], len(first), ResultReader(source)
-    for place in islice(places(queue, source), 1, SAMPLE_RESULTS):
-        size_bytes += size_of(place)
-        if size_bytes > SAMPLE_BYTES:
-            break
-        found.append(reader.read(place))
-    return found
+def _stored_schema(queue: Queue, source: SourceSubmission, result_format: str, options: ReadOptions) -> t.StructType:
+    """The columns of all results, merged; only the wanted ones, if the others cannot be."""
+    found = _distinct_schemas(queue, source, result_format)
+    what = f"the results of submission {source.submission_id}"
+    try:
+        return merged([spark_schema(schema, what=what) for schema in found], what=what)
+    except UsageError:
+        if options.columns is None:
+            raise
+    wanted = [pa.schema([field for field in schema if field.name in options.columns]) for schema in found]
+    return merged([spark_schema(schema, what=what) for schema in wanted], what=what)
+
+
+def _distinct_schemas(queue: Queue, source: SourceSubmission, result_format: str) -> list[pa.Schema]:
+    schemas, reader = StoredSchemas(result_format), ResultReader(source)
+
+    def add(item: tuple[int, Result]) -> None:
+        chunk, place = item
+        try:
+            schemas.add(size_of(place), lambda offset, size: reader.read_part(place, offset, size))
+        except UsageError as error:
+            raise Batches(source.submission_id, result_format, t.StructType(), ()).unusable(chunk, error) from error
+
+    if source.store.open().path(source.folder) is not None:
+        for item in indexed_places(queue, source):
+            add(item)
+        return schemas.found
+    with ThreadPoolExecutor(_READERS_COUNT) as pool:
+        items = indexed_places(queue, source)
+        while part := list(islice(items, _READERS_COUNT * 64)):
+            list(pool.map(add, part))
+    return schemas.found
 
 
 def _typed_as_chunks(
@@ -193,6 +233,7 @@ class Batches(NamedTuple):
         schema: of the DataFrame, with the columns about the chunk.
         metadata_columns: which of its columns those are.
         is_of_chunks: these are not results but the chunks themselves; errors say so.
+        is_merged: a column that a result lacks is null.
     """
 
     submission_id: int
@@ -200,6 +241,7 @@ class Batches(NamedTuple):
     schema: t.StructType
     metadata_columns: tuple[str, ...]
     is_of_chunks: bool = False
+    is_merged: bool = False
 
     def of(self, results: Iterable[Fetched], attempts: Mapping[int, int]) -> Iterator[pa.RecordBatch]:
         """The rows of results, in order, in batches that are neither tiny nor huge.
@@ -209,7 +251,7 @@ class Batches(NamedTuple):
         """
         whole = arrow_schema(self.schema)
         own = pa.schema([field for field in whole if field.name not in self.metadata_columns])
-        decode = decoder(self.result_format, own)
+        decode = decoder(self.result_format, own, fills=self.is_merged)
         waiting: list[pa.Table] = []
         rows_count = size_bytes = 0
         for chunk, result in results:
@@ -218,7 +260,7 @@ class Batches(NamedTuple):
             try:
                 table = decode(result)
             except OpsqError as error:
-                raise self._unusable(chunk, error) from error
+                raise self.unusable(chunk, error) from error
             if self.metadata_columns:
                 table = self._with_metadata(table, whole, chunk, attempts)
             is_large = table.num_rows >= LARGE_ROWS
@@ -234,7 +276,8 @@ class Batches(NamedTuple):
         if waiting:
             yield from combined(waiting, BATCH_ROWS)
 
-    def _unusable(self, chunk: int, error: OpsqError) -> UsageError:
+    def unusable(self, chunk: int, error: OpsqError) -> UsageError:
+        """The error for the result of a chunk."""
         name = f"{self.submission_id}/{chunk}"
         if self.is_of_chunks:
             return UsageError(
@@ -245,7 +288,8 @@ class Batches(NamedTuple):
         hint = "The options resultFormat, resultSchema and columns, or .schema(...), describe the results"
         if self.result_format in GUESSED_FORMATS:
             hint += (
-                f"; without a schema, columns of {self.result_format} are guessed from the first results and the chunks"
+                f"; without a schema, columns of {self.result_format} are guessed from some of the results and the "
+                f"chunks"
             )
         return UsageError(
             f"The result of chunk {name} cannot be used. {error.message}",
@@ -296,7 +340,13 @@ class ResultRead:
             result_format = form.result_format if form is not None else options.result_format
             if result_format is None:
                 result_format = guess_format(self.source, first_result(queue, self.source))
-        self.batches = Batches(self.source.submission_id, result_format, schema, options.metadata_columns)
+        self.batches = Batches(
+            self.source.submission_id,
+            result_format,
+            schema,
+            options.metadata_columns,
+            is_merged=form is not None and form.is_merged,
+        )
 
 
 class OpsqReader(ResultRead, DataSourceReader):

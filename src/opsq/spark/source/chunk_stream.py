@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from opsq.errors import UsageError
-from opsq.spark.formats.decoder import schema_of
+from opsq.spark.formats.schema_guess import schema_of
 from opsq.spark.formats.schemas import read_schema, spark_schema
 from opsq.spark.source.batch_reader import Batches, ChunkPieces, ResultForm, check_schema, whole_schema
 from opsq.spark.source.daemon_address import PATIENCE_S, resolve

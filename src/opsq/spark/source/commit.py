@@ -17,7 +17,7 @@ import pyarrow as pa
 from opsq import traces
 from opsq.content.content_store import Store
 from opsq.content.multipart import PartWriter, WrittenPart, compose, digest_of
-from opsq.errors import ChunkTooLarge, Conflict, ContentMissing, OpsqError, Unreachable
+from opsq.errors import ChunkTooLarge, Conflict, ContentMissing, OpsqError, Unreachable, UsageError
 from opsq.spark.formats import chunk_format
 from opsq.spark.formats.chunk_format import ChunkFormat, read_chunk_format
 from opsq.spark.formats.decoder import conform
@@ -231,5 +231,5 @@ def _conformed(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable
             table = table.rename_columns(schema.names)
         try:
             yield from conform(table, schema).to_batches()
-        except pa.ArrowException as error:
+        except (pa.ArrowException, UsageError) as error:
             raise OpsqError(f"Spark's rows do not fit its schema: {error}") from error

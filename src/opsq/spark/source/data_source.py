@@ -49,8 +49,10 @@ class OpsqDataSource(DataSource):
         submission: the id, as in .load(ID).
         resultFormat: parquet, arrow, jsonl, csv, text or binary (one row per result); default: the format of the first
             result if it shows, else that of the chunks.
-        resultSchema: `same` as the DataFrame that was written, or a schema as JSON; default: from the first results.
-            .schema(...) takes precedence.
+        resultSchema: `same` as the DataFrame that was written, or a schema as JSON; default: the columns of all
+            results, whatever their order: types that differ are widened, a column that some lack is null there, and one
+            that no type holds is refused by name. That reads the footers of Parquet and Arrow results; columns of JSON
+            lines and CSV are guessed from about 1 MiB of results. .schema(...) takes precedence.
         columns: only these.
         metadataColumns: `true`, or some of _submission, _chunk, _attempts.
         deadChunks: fail (default) if a chunk has no result, or skip it. A stream fails after reading all other results.

@@ -6,8 +6,10 @@ store.
 
 from __future__ import annotations
 
+import heapq
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from typing import NamedTuple
 
 from opsq.client.core.held_block import Result
@@ -152,6 +154,12 @@ class ResultReader:
             self._store = self._source.store.open()
         return self._store.read_range(f"{self._source.folder}/{place[0]}", place[1], place[2])
 
+    def read_part(self, place: Result, offset: int, size: int) -> bytes:
+        """Some bytes of a result."""
+        if isinstance(place, bytes):
+            return place[offset : offset + size]
+        return self.read((place[0], place[1] + offset, size))
+
 
 def size_of(place: Result) -> int:
     """The bytes that a result has."""
@@ -165,14 +173,39 @@ def first_result(queue: Queue, source: SourceSubmission) -> bytes:
 
 def places(queue: Queue, source: SourceSubmission) -> Iterator[Result]:
     """Every result that is not empty, in chunk order: a small one itself, of a large one its place in the store."""
+    return (place for _, place in indexed_places(queue, source))
+
+
+def indexed_places(queue: Queue, source: SourceSubmission) -> Iterator[tuple[int, Result]]:
+    """The same, each with its chunk."""
     index, limit_blocks = 0, 1  # most callers want the first result only
     while index < source.chunks_count:
         page = _page(queue, source, index, limit_blocks)
         for _, rows in sorted(_by_block(page).items()):
             yield from (
-                result for _, result in sorted(results_of(rows, source.submission_id).items()) if size_of(result)
+                (chunk, place)
+                for chunk, place in sorted(results_of(rows, source.submission_id).items())
+                if size_of(place)
             )
         index, limit_blocks = page.next_block * BLOCK_CHUNKS, _PAGE_BLOCKS
+
+
+def sample(queue: Queue, source: SourceSubmission, limit_bytes: int) -> list[bytes]:
+    """Results that are not empty: all of them, or the largest if they have more bytes, in whatever order they are.
+
+    Cost: one that has more than a quarter of the limit counts as a quarter.
+    """
+    reader = ResultReader(source)
+    chosen: list[tuple[int, bytes, int, Result]] = []
+    total = 0
+    for chunk, place in indexed_places(queue, source):
+        weight = min(size_of(place), limit_bytes // 4)
+        digest = blake2b(place, digest_size=8).digest() if isinstance(place, bytes) else b""
+        heapq.heappush(chosen, (weight, digest, chunk, place))
+        total += weight
+        while total - chosen[0][0] >= limit_bytes:
+            total -= heapq.heappop(chosen)[0]
+    return [reader.read(place) for *_, place in chosen]
 
 
 def runs(queue: Queue, source: SourceSubmission, chunks_per_partition: int | None) -> list[tuple[int, int]]:
