@@ -49,7 +49,7 @@ _opsq() {
         esac
     done
     case $verb in
-        dead | history | schedule | queue | outbox | token | spark)
+        dead | history | schedule | notify | queue | outbox | token | spark)
             if ((i + 1 < COMP_CWORD)); then
                 verb="$verb ${COMP_WORDS[i + 1]}"
                 ((i++))
@@ -57,10 +57,11 @@ _opsq() {
             ;;
     esac
     case $verb in
-        '') argument=words words='start stop restart status top metrics gateway submit wait results show list cancel rm outbox relay dead run consume reserve read complete fail release extend spark history events explain pause resume limit limits weight audit schedule queue token config doctor check backup vacuum demo completion' ;;
+        '') argument=words words='start stop restart status top metrics gateway submit wait results show list cancel rm outbox relay dead run consume reserve read complete fail release extend spark history events notify explain pause resume limit limits weight audit schedule queue token config doctor check backup vacuum demo completion' ;;
         dead) argument=words words='list show requeue drop' options='--metadata -m --older-than --newer-than --reason --exit-status --signal --limit -n' valued='--metadata -m --older-than --newer-than --reason --exit-status --signal --limit -n' ;;
         history) argument=words words='list export prune' options='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --oldest-first --after' valued='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --after' ;;
         schedule) argument=words words='list add edit show pause resume trigger backfill rm' ;;
+        notify) argument=words words='run dead retry drop' options='--once --since --jobs -j --time-limit --attempts --backoff' valued='--since --jobs -j --time-limit --attempts --backoff' ;;
         queue) argument=words words='list create show rm' ;;
         outbox) argument=words words=ddl options=--for valued=--for ;;
         token) argument=words words='list create revoke' ;;
@@ -103,6 +104,10 @@ _opsq() {
         'history export') argument=none options='--event --consumer --metadata -m --reason --exit-status --signal --since --until --output -o --format --rotate --after --after-last' valued='--event --consumer --metadata -m --reason --exit-status --signal --since --until --output -o --format --rotate --after' ;;
         'history prune') options='--older-than --keep' valued='--older-than --keep' ;;
         events) options='--follow -f --since --cursor-file --kind --limit -n' valued='--since --cursor-file --kind --limit -n' ;;
+        'notify run') options='--once --since --jobs -j --time-limit --attempts --backoff' valued='--since --jobs -j --time-limit --attempts --backoff' ;;
+        'notify dead') ;;
+        'notify retry') argument=none many=1 options=--all ;;
+        'notify drop') argument=none many=1 options=--all ;;
         explain) argument=explained options='--analyze -a' ;;
         pause) argument=pair many=1 options='--all --operator' ;;
         resume) argument=pair many=1 options='--all --operator' ;;

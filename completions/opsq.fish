@@ -13,7 +13,7 @@ function __opsq_verb --description 'Print the verb of the command line so far'
                 set -q verb[1]; and break
             case '*'
                 set -a verb $words[1]
-                contains -- $verb[1] dead history schedule queue outbox token spark; and not set -q verb[2]; or break
+                contains -- $verb[1] dead history schedule notify queue outbox token spark; and not set -q verb[2]; or break
         end
         set -e words[1]
     end
@@ -86,6 +86,7 @@ complete -c opsq -n '__opsq_at ""' -a extend -d 'Move the deadline of reserved c
 complete -c opsq -n '__opsq_at ""' -a spark -d 'Move data with PySpark, and process chunks on its executors.'
 complete -c opsq -n '__opsq_at ""' -a history -d 'List the history of chunks, export it to files for other programs, or delete it.'
 complete -c opsq -n '__opsq_at ""' -a events -d 'Print what has happened, oldest first: cursor, time, kind, subject, sentence; with --json, a document a line.'
+complete -c opsq -n '__opsq_at ""' -a notify -d 'Run programs and call webhooks for events; list, retry or drop deliveries that were given up.'
 complete -c opsq -n '__opsq_at ""' -a explain -d 'Show how a strategy is served: its arms, their SQL and plans; or why a submission or chunk is not running.'
 complete -c opsq -n '__opsq_at ""' -a pause -d 'Stop handing out some submissions until they are resumed; reserved chunks continue.'
 complete -c opsq -n '__opsq_at ""' -a resume -d 'End a pause, named by the same pairs; exits 3 if there is none, 7 when an operator set it and --operator is missing.'
@@ -119,6 +120,10 @@ complete -c opsq -n '__opsq_at schedule' -a resume -d 'Resume paused schedules f
 complete -c opsq -n '__opsq_at schedule' -a trigger -d 'Make a submission of a schedule now, even if it is paused or another is unfinished; prints its id.'
 complete -c opsq -n '__opsq_at schedule' -a backfill -d 'Make submissions for planned instants of the past that have none; prints their ids.'
 complete -c opsq -n '__opsq_at schedule' -a rm -d 'Remove schedules; their submissions stay.'
+complete -c opsq -n '__opsq_at notify' -a run -d 'Run the program that [on] in opsq.toml has for the kind of each event, and call the webhooks that want it.'
+complete -c opsq -n '__opsq_at notify' -a dead -d 'List deliveries that were given up, oldest first: id, target, time, attempts, error, event.'
+complete -c opsq -n '__opsq_at notify' -a retry -d 'Have deliveries that were given up tried again, by the opsq notify that runs or the next one.'
+complete -c opsq -n '__opsq_at notify' -a drop -d 'Forget deliveries that were given up.'
 complete -c opsq -n '__opsq_at queue' -a list -d 'List the queues that were created, and what holds for each; `opsq status --by queue` counts their records.'
 complete -c opsq -n '__opsq_at queue' -a create -d 'Create a queue of records, or replace what holds for one; running gateways notice.'
 complete -c opsq -n '__opsq_at queue' -a show -d 'Show what holds for a queue, whether it was created or not.'
@@ -639,6 +644,22 @@ complete -c opsq -n '__opsq_at events' -l since -x -d 'Only events behind this o
 complete -c opsq -n '__opsq_at events' -l cursor-file -r -F -d 'Go on behind the cursor in this file, and keep it up to date with what was printed.'
 complete -c opsq -n '__opsq_at events' -l kind -x -a 'completed failed cancelled expired dead paused resumed fired missed' -d 'Only these kinds: completed, failed, cancelled, expired, dead, paused, resumed, fired, missed.'
 complete -c opsq -n '__opsq_at events' -s n -l limit -x -d 'End after this number of events.'
+
+# opsq notify run
+complete -c opsq -n '__opsq_at "notify run"' -l once -d 'End when all that has happened by now was tried; the rest waits for the next run.'
+complete -c opsq -n '__opsq_at "notify run"' -l since -x -d 'Where to begin when it runs for the first time, by default now.'
+complete -c opsq -n '__opsq_at "notify run"' -s j -l jobs -x -d 'Deliver up to this number at once to each target.'
+complete -c opsq -n '__opsq_at "notify run"' -l time-limit -x -d 'Kill a program that takes longer.'
+complete -c opsq -n '__opsq_at "notify run"' -l attempts -x -d 'Give up after this number of attempts.'
+complete -c opsq -n '__opsq_at "notify run"' -l backoff -x -d 'Delay after the first failed attempt; then five times as long each time.'
+
+# opsq notify dead
+
+# opsq notify retry
+complete -c opsq -n '__opsq_at "notify retry"' -l all -d 'All of them.'
+
+# opsq notify drop
+complete -c opsq -n '__opsq_at "notify drop"' -l all -d 'All of them.'
 
 # opsq explain
 complete -c opsq -n '__opsq_at explain' -k -a '(__opsq_ask explained)'

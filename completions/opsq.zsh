@@ -81,6 +81,7 @@ _opsq() {
         'spark:Move data with PySpark, and process chunks on its executors.'
         'history:List the history of chunks, export it to files for other programs, or delete it.'
         'events:Print what has happened, oldest first: cursor, time, kind, subject, sentence; with --json, a document a line.'
+        'notify:Run programs and call webhooks for events; list, retry or drop deliveries that were given up.'
         'explain:Show how a strategy is served: its arms, their SQL and plans; or why a submission or chunk is not running.'
         'pause:Stop handing out some submissions until they are resumed; reserved chunks continue.'
         'resume:End a pause, named by the same pairs; exits 3 if there is none, 7 when an operator set it and --operator is missing.'
@@ -782,6 +783,45 @@ _opsq() {
             '*--kind=[Only these kinds\: completed, failed, cancelled, expired, dead, paused, resumed, fired, missed.]:KIND:(completed failed cancelled expired dead paused resumed fired missed)' \
             '(-n --limit)-n+[End after this number of events.]:N: ' \
             '(-n --limit)--limit=[End after this number of events.]:N: ' && ret=0
+          ;;
+        notify)
+          if (( CURRENT == 2 )); then
+            verbs=(
+              'run:Run the program that [on] in opsq.toml has for the kind of each event, and call the webhooks that want it.'
+              'dead:List deliveries that were given up, oldest first: id, target, time, attempts, error, event.'
+              'retry:Have deliveries that were given up tried again, by the opsq notify that runs or the next one.'
+              'drop:Forget deliveries that were given up.'
+            )
+            _describe -t verbs verb verbs && ret=0
+            return ret
+          fi
+          shift words
+          (( CURRENT-- ))
+          case $words[1] in
+            run)
+              _arguments -s -S $flags \
+                '--once[End when all that has happened by now was tried; the rest waits for the next run.]' \
+                '--since=[Where to begin when it runs for the first time, by default now.]:CURSOR|now|oldest: ' \
+                '(-j --jobs)-j+[Deliver up to this number at once to each target.]:N: ' \
+                '(-j --jobs)--jobs=[Deliver up to this number at once to each target.]:N: ' \
+                '--time-limit=[Kill a program that takes longer.]:D: ' \
+                '--attempts=[Give up after this number of attempts.]:N: ' \
+                '--backoff=[Delay after the first failed attempt; then five times as long each time.]:D: ' && ret=0
+              ;;
+            dead)
+              _arguments -s -S $flags && ret=0
+              ;;
+            retry)
+              _arguments -s -S $flags \
+                '--all[All of them.]' \
+                '*:ID: ' && ret=0
+              ;;
+            drop)
+              _arguments -s -S $flags \
+                '--all[All of them.]' \
+                '*:ID: ' && ret=0
+              ;;
+          esac
           ;;
         explain)
           _arguments -s -S $flags \

@@ -53,6 +53,7 @@ ARROWS: dict[str, frozenset[str]] = {
             *("strategy.tree", "traces", "wire"),
         }
     ),  # it listens as the daemon does, and takes options of verbs as parameters
+    "notify": frozenset({"documents", "store.deliveries", "targets", "wire.messages"}),
     "metrics": frozenset({"wire.messages"}),  # what the gateway serves and `opsq metrics` prints
     "client": frozenset({"clock", "content", "paths", "serialisation", "settings", "strategy", "traces", "wire"}),
     "outbox": frozenset({"client", "content", "traces", "wire.messages"}),
@@ -78,7 +79,8 @@ ARROWS: dict[str, frozenset[str]] = {
     "content": frozenset(),
     "strategy": frozenset(),
     "serialisation": frozenset(),  # a public module of its own, as strategy is: users name its classes
-    "settings": frozenset({"paths", "setting_kinds"}),
+    "settings": frozenset({"paths", "setting_kinds", "targets"}),
+    "targets": frozenset({"errors"}),
     "paths": frozenset(),
     "setting_kinds": frozenset(),
     "clock": frozenset(),

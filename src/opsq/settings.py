@@ -16,6 +16,7 @@ from opsq import setting_kinds as kind
 from opsq.errors import InputUnreadable, UsageError
 from opsq.paths import SOCKET_PATH_LIMIT_BYTES, default_state_dir, socket_of, user_folder
 from opsq.setting_kinds import Kind
+from opsq.targets import ON, WEBHOOK, Command, Webhook, check, merged
 
 SYSTEM_FILE = "/etc/opsq/opsq.toml"
 STRATEGIES = "strategies"
@@ -73,6 +74,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     event_rows: int
     restart_lease_s: float
     strategies: dict[str, str]
+    on: dict[str, Command]
+    webhooks: tuple[Webhook, ...]
     sources: dict[str, str]
 
     def source(self, name: str) -> str:
@@ -98,6 +101,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def lock_path(self) -> str:
         """The file whose lock decides whether a daemon runs."""
         return f"{self.state_dir}/opsq.lock"
+
+    @property
+    def notify_path(self) -> str:
+        """What `opsq notify` has read and has to deliver."""
+        return f"{self.state_dir}/notify.sqlite"
 
     @property
     def log_path(self) -> str:
@@ -181,7 +189,8 @@ def load(flags: Mapping[str, object] | None = None, environ: Mapping[str, str] |
         own: Any = content.get(STRATEGIES, {})
         strategies |= own
         sources |= dict.fromkeys((f"{STRATEGIES}.{name}" for name in own), path)
-    return Settings(**values, strategies=strategies, sources=sources)
+    on, webhooks = merged(files, sources)
+    return Settings(**values, strategies=strategies, on=on, webhooks=webhooks, sources=sources)
 
 
 def config_paths(environ: Mapping[str, str] | None = None) -> list[str]:
@@ -231,7 +240,10 @@ def _read_file(path: str) -> dict[str, object]:
         content = tomllib.loads(text.decode())
     except ValueError as error:
         raise UsageError(f"{path} is not TOML: {error}.") from error
+    check(path, content)
     for key, given in content.items():
+        if key in {ON, WEBHOOK}:
+            continue
         if key == STRATEGIES:
             if not isinstance(given, dict) or not all(isinstance(text, str) for text in given.values()):
                 raise UsageError(

@@ -537,6 +537,20 @@ def test_gateway_socket_unit_hands_over_its_address(queue: Opsq):
     assert ADDRESS in command_of("opsq-gateway.service")
 
 
+def test_notifier_of_the_service_delivers_and_ends_when_it_is_stopped(queue: Opsq):
+    """opsq-notify.service: what opsq.toml names is run, and SIGTERM ends it with 0."""
+    got, config = queue.folder / "got", queue.folder / "config" / "opsq"
+    config.mkdir(parents=True)
+    (config / "opsq.toml").write_text(f'[on]\npaused = ["sh", "-c", "echo $OPSQ_EVENT_TEXT > {got}"]\n')
+    queue.environ["XDG_CONFIG_HOME"] = str(config.parent)
+    queue.ok("notify", "--once")
+    with subprocess.Popen(command_of("opsq-notify.service"), env=queue.environ) as notifier:
+        queue.ok("pause", "tenant=a", "--quiet")
+        wait_until(lambda: got.exists() and "paused" in got.read_text())
+        notifier.send_signal(signal.SIGTERM)
+        assert notifier.wait(DEADLINE_S) == 0
+
+
 def test_gateway_service_exposes_little(opsq: Opsq):
     """opsq-gateway.service: systemd-analyze, where there is one that can judge files, finds at most 2.5 of 10."""
     text = (EXAMPLES / "systemd" / "opsq-gateway.service").read_text(encoding="utf-8")
@@ -576,7 +590,7 @@ def test_every_example_is_run_by_a_test_says_what_it_shows_and_is_in_its_place()
     others.append(Path(__file__).parents[1] / "spark/test_examples_spark.py")
     here = "".join(path.read_text(encoding="utf-8") for path in [Path(__file__), *others])
     found = Counter(path.suffix for path in EXAMPLES.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    assert found == {".sh": 6, ".py": 13, ".service": 3, ".socket": 2, ".plist": 2, ".json": 1, ".yml": 1}
+    assert found == {".sh": 6, ".py": 13, ".service": 4, ".socket": 2, ".plist": 2, ".json": 1, ".yml": 1}
     for path in EXAMPLES.rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts:
             assert path.name in here, f"no test runs {path.name}"

@@ -77,6 +77,9 @@ VERBS: dict[str, Place] = {
     "spark": Place(_CONSUME, "Move data with PySpark, and process chunks on its executors."),
     "history": Place(_INSPECT, "List the history of chunks, export it to files for other programs, or delete it."),
     "events": Place(_INSPECT, "Print what has happened, oldest first."),
+    "notify": Place(
+        _INSPECT, "Run programs and call webhooks for events; list, retry or drop deliveries that were given up."
+    ),
     "explain": Place(_INSPECT, "Show how a strategy is served."),
     "pause": Place(_ADMINISTER, "Stop handing out some submissions until they are resumed."),
     "resume": Place(_ADMINISTER, "End a pause, named by the same pairs."),
@@ -100,6 +103,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "dead": ("list", "show", "requeue", "drop"),
     "history": ("list", "export", "prune"),
     "schedule": ("list", "add", "edit", "show", "pause", "resume", "trigger", "backfill", "rm"),
+    "notify": ("run", "dead", "retry", "drop"),
     "queue": ("list", "create", "show", "rm"),
     "outbox": ("ddl",),
     "token": ("list", "create", "revoke"),

@@ -13,7 +13,20 @@ from opsq.cli.caller import Caller
 from opsq.cli.lasting_connection import LastingConnection
 from opsq.cli.stopped_queue import asked
 from opsq.documents.asking import Asked
+from opsq.errors import UsageError
 from opsq.wire.messages import EventRows, Events
+
+NOW, OLDEST = -1, -2
+"""Words in place of cursors."""
+
+
+def cursor(origin: str, text: str) -> int:
+    """A cursor, or a word in place of one."""
+    if text in {"oldest", "now"}:
+        return OLDEST if text == "oldest" else NOW
+    if text.isascii() and text.isdigit() and len(text) < 19:
+        return int(text)
+    raise UsageError(f"{origin} {text}: give the cursor of an event, oldest or now.")
 
 
 class Feed:

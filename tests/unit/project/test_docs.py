@@ -23,7 +23,7 @@ from opsq import errors
 from opsq.cli.app import GROUPS, HELP, VERBS, function_of
 from opsq.cli.output import installation_documents
 from opsq.cli.spark import spark_documents
-from opsq.documents import daemon, events, outbox, queues, schedules, shape, strategies, submissions
+from opsq.documents import daemon, deliveries, events, outbox, queues, schedules, shape, strategies, submissions
 from opsq.options.option import declared
 from opsq.settings import SETTINGS
 from opsq.spark.report import rows
@@ -193,6 +193,7 @@ SHAPES = list(
             schedules,
             events,
             outbox,
+            deliveries,
             spark_documents,
             rows,
         )

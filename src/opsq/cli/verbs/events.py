@@ -9,10 +9,9 @@ import sys
 
 from opsq.cli.caller import Caller
 from opsq.cli.cursor_file import CursorFile
-from opsq.cli.event_feed import Feed, open_feed
+from opsq.cli.event_feed import NOW, OLDEST, Feed, cursor, open_feed
 from opsq.cli.output.readers import is_read
 from opsq.documents.events import EventDocument
-from opsq.errors import UsageError
 from opsq.options import values
 from opsq.options.option import COUNT, OneOf, option
 from opsq.units import format_instant
@@ -23,17 +22,6 @@ _KINDS = OneOf(EVENT_KINDS[:-1])
 _KINDS_TEXT = f"Only these kinds: {', '.join(_KINDS.words)}."
 _LOOK_S = 5.0
 """How often a follower makes sure that somebody still reads."""
-
-
-def cursor(origin: str, text: str) -> int | None:
-    """A cursor: -1 is the newest event."""
-    if text == "oldest":
-        return None
-    if text == "now":
-        return -1
-    if text.isascii() and text.isdigit() and len(text) < 19:
-        return int(text)
-    raise UsageError(f"{origin} {text}: give the cursor of an event, oldest or now.")
 
 
 def events(
@@ -54,8 +42,13 @@ def events(
     values.exclude(since=since, cursor_file=cursor_file)
     kept = CursorFile(cursor_file) if cursor_file is not None else None
     with open_feed(caller, is_lasting=follow) as feed:
-        start = feed.newest() if since == -1 else kept.cursor if kept is not None else since
-        _print(caller, feed, start, kept, kinds, limit, follow=follow)
+        if kept is not None:
+            since = kept.cursor
+        elif since == NOW:
+            since = feed.newest()
+        elif since == OLDEST:
+            since = None
+        _print(caller, feed, since, kept, kinds, limit, follow=follow)
 
 
 def _print(

@@ -1,0 +1,214 @@
+"""The notifier with events and targets that are not real: order, attempts, what is dead, and what a new start finds."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from opsq.errors import Unreachable
+from opsq.notify import notifier as notifying
+from opsq.notify.notifier import Notifier, Tries
+from opsq.notify.target import Failure, Parcel
+from opsq.store.deliveries import Deliveries
+from opsq.wire.messages import Event, EventRows
+
+AT = 1_800_000_000_000
+
+
+def event(seq: int, submission_id: int = 1, kind: str = "failed", at: int | None = None) -> Event:
+    at = AT + seq if at is None else at
+    return Event(seq, at, kind, submission_id, "", {}, None, None, None, None, "", "")
+
+
+class Source:
+    """Gives events in pages of two."""
+
+    def __init__(self, *events: Event) -> None:
+        self.events = list(events)
+
+    def ask(self, since: int | None) -> EventRows:
+        behind = [one for one in self.events if one.seq > (since or 0)][:2]
+        last = max((one.seq for one in self.events), default=0)
+        return EventRows(1, behind, behind[-1].seq if behind else since or 0, last)
+
+
+class Receiver:
+    """A target that fails as it is told, and notes what it has taken."""
+
+    def __init__(self, name: str = "webhook.ops", kinds: tuple[str, ...] = ()) -> None:
+        self.name = name
+        self._kinds = kinds
+        self.failures: dict[str, list[Failure]] = {}
+        self.asked: list[str] = []
+        self.taken: list[str] = []
+        self.messages: set[str] = set()
+        self._lock = threading.Lock()
+
+    def takes(self, kind: str) -> bool:
+        return not self._kinds or kind in self._kinds
+
+    def deliver(self, parcel: Parcel) -> Failure | None:
+        with self._lock:
+            cursor = parcel.event.cursor
+            self.asked.append(cursor)
+            self.messages.add(parcel.message)
+            if self.failures.get(cursor):
+                return self.failures[cursor].pop(0)
+            self.taken.append(cursor)
+            return None
+
+    def abandon(self) -> None:
+        """Nothing goes on."""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[Deliveries]:
+    file = Deliveries(tmp_path / "notify.sqlite")
+    yield file
+    file.close()
+
+
+def run(file: Deliveries, source: Source, *targets: Receiver, most: int = 3) -> tuple[Notifier, list[str]]:
+    """Deliver until nothing waits."""
+    told: list[str] = []
+    while True:
+        found = Notifier(file, targets, source.ask, jobs=3, tries=Tries(most, 0.001), on_failure=told.append)
+        found.begin(0)
+        found.run(once=True)
+        if not found.waiting_count:
+            return found, told
+
+
+def test_each_event_reaches_each_target_that_wants_it_once(file: Deliveries) -> None:
+    every, some = Receiver(), Receiver("on.dead", ("dead",))
+    source = Source(*(event(seq, seq, "dead" if seq % 2 else "failed") for seq in range(1, 8)))
+    run(file, source, every, some)
+    assert sorted(every.taken) == list("1234567")
+    assert sorted(some.taken) == list("1357")
+    run(file, source, every, some)
+    assert len(every.taken) == 7
+    assert file.progress()[0] == 7
+
+
+def test_events_of_a_subject_wait_for_the_one_that_fails_and_others_do_not(file: Deliveries) -> None:
+    receiver = Receiver()
+    receiver.failures = {"1": [Failure("HTTP status 500"), Failure("HTTP status 500")]}
+    _, told = run(file, Source(event(1, 1), event(2, 1), event(3, 2), event(4, 1)), receiver)
+    assert receiver.taken.index("3") < receiver.taken.index("1")
+    assert [one for one in receiver.taken if one != "3"] == ["1", "2", "4"]
+    assert told[0].startswith(
+        "webhook.ops: delivery 1 (submission 1) failed: HTTP status 500; attempt 1 of 3, again in"
+    )
+    assert len(receiver.messages) == 4  # each attempt has the id of its event
+
+
+def test_what_fails_too_often_or_for_good_is_dead_and_the_next_goes_on(file: Deliveries) -> None:
+    receiver = Receiver()
+    receiver.failures = {"1": [Failure("no")] * 3, "2": [Failure("gone", is_final=True)]}
+    _, told = run(file, Source(event(1), event(2), event(3)), receiver)
+    assert receiver.taken == ["3"]
+    assert [(one.target, one.attempts, one.error) for one in file.dead()] == [
+        ("webhook.ops", 3, "no"),
+        ("webhook.ops", 1, "gone"),
+    ]
+    assert "it is dead after 3 of 3 attempts" in told[2]
+
+
+def test_dead_delivery_is_made_after_all_when_asked_for(file: Deliveries) -> None:
+    receiver = Receiver()
+    receiver.failures = {"1": [Failure("no", is_final=True)]}
+    source = Source(event(1), event(2))
+    run(file, source, receiver)
+    assert [file.retry([77]), file.retry(None)] == [0, 1]
+    run(file, source, receiver)
+    assert (receiver.taken, file.dead()) == (["2", "1"], [])
+
+
+def test_retry_is_noticed_by_a_notifier_that_runs(file: Deliveries, tmp_path: Path) -> None:
+    receiver = Receiver()
+    receiver.failures = {"1": [Failure("no", is_final=True)]}
+    run(file, Source(event(1)), receiver)
+
+    def ask(since: int | None) -> EventRows:
+        if receiver.taken:
+            raise Unreachable("enough")
+        other = Deliveries(tmp_path / "notify.sqlite")
+        other.retry(None)
+        other.close()
+        return Source(event(1)).ask(since)
+
+    with pytest.raises(Unreachable):
+        Notifier(file, [receiver], ask, jobs=1, tries=Tries(), on_failure=print).run(once=False)
+    assert receiver.taken == ["1"]
+
+
+def test_waiting_delivery_outlives_the_process_with_its_attempts(file: Deliveries) -> None:
+    receiver = Receiver()
+    receiver.failures = {"1": [Failure("no")] * 2}
+    found = Notifier(file, [receiver], Source(event(1)).ask, jobs=1, tries=Tries(3, 1000), on_failure=lambda _: None)
+    found.begin(0)
+    found.run(once=True)
+    [waiting] = file.waiting()
+    assert (waiting.attempts, found.waiting_count, receiver.taken) == (1, 1, [])
+
+
+def test_delivery_to_a_target_that_is_gone_is_dead_and_not_lost(file: Deliveries) -> None:
+    old = Receiver("webhook.old")
+    old.failures = {"1": [Failure("no")]}
+    found = Notifier(file, [old], Source(event(1)).ask, jobs=1, tries=Tries(3, 1000), on_failure=lambda _: None)
+    found.begin(0)
+    found.run(once=True)
+    run(file, Source(event(1)), Receiver("webhook.new"))
+    [dead] = file.dead()
+    assert dead.error == "opsq.toml has no webhook.old any more"
+
+
+def test_retry_after_is_waited_for(file: Deliveries) -> None:
+    receiver = Receiver()
+    receiver.failures = {"1": [Failure("HTTP status 429", retry_after_s=3000.0)]}
+    told: list[str] = []
+    found = Notifier(file, [receiver], Source(event(1)).ask, jobs=1, tries=Tries(3, 0.001), on_failure=told.append)
+    found.begin(0)
+    found.run(once=True)
+    assert "again in 3e+03 s" in told[0]
+    assert found.waiting_count == 1
+
+
+def test_target_that_raises_has_failed(file: Deliveries) -> None:
+    class Broken(Receiver):
+        def deliver(self, parcel: Parcel) -> Failure | None:
+            raise ZeroDivisionError
+
+    run(file, Source(event(1)), Broken(), most=1)
+    assert file.dead()[0].error.startswith("ZeroDivisionError")
+
+
+def test_no_more_events_are_taken_while_too_many_deliveries_wait(
+    file: Deliveries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notifying, "WAITING_LIMIT", 2)
+    receiver = Receiver()
+    source = Source(*(event(seq, seq) for seq in range(1, 10)))
+    receiver.failures = {str(seq): [Failure("no")] for seq in range(1, 10)}
+    run(file, source, receiver)
+    assert sorted(receiver.taken) == list("123456789")
+
+
+def test_queue_that_was_put_back_repeats_nothing_and_loses_nothing(file: Deliveries) -> None:
+    receiver = Receiver()
+    run(file, Source(*(event(seq, seq) for seq in range(1, 8))), receiver)
+    lost = Event(0, AT, "lost", None, "", {}, None, None, None, None, "", "")
+    late = [event(seq, seq, at=AT + 1000 + seq) for seq in (4, 5)]
+
+    def ask(since: int | None) -> EventRows:
+        if since == 7:
+            return EventRows(1, [lost, event(1, 1)], 1, 5)
+        return Source(*(event(seq, seq) for seq in range(1, 4)), *late).ask(since)
+
+    found = Notifier(file, [receiver], ask, jobs=1, tries=Tries(), on_failure=print)
+    found.run(once=True)
+    assert receiver.taken[7:] in (["0", "4", "5"], ["0", "5", "4"])
+    assert file.progress()[0] == 5
