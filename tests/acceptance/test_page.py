@@ -10,7 +10,7 @@ import pytest
 from waiting import wait_until
 
 DEADLINE_S = 180
-PAGES = ("/", "/submissions", "/dead", "/rules", "/strategies", "/history")
+PAGES = ("/", "/submissions", "/dead", "/schedules", "/rules", "/strategies", "/history")
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -54,9 +54,10 @@ def test_every_page_of_an_empty_queue_says_that_there_is_nothing(queue):
     assert "No consumer is connected" in said[0]
     assert "There are no submissions" in said[1]
     assert "No chunk is dead" in said[2]
-    assert "Nothing is paused" in said[3]
-    assert "No consumer waits for work" in said[4]
-    assert "Nothing has happened yet" in said[5]
+    assert "There are no schedules" in said[3]
+    assert "Nothing is paused" in said[4]
+    assert "No consumer waits for work" in said[5]
+    assert "Nothing has happened yet" in said[6]
 
 
 def test_files_of_the_page_are_kept_by_browsers_under_names_that_tell_their_content(queue):
@@ -167,6 +168,20 @@ def test_rules_strategies_and_history_say_what_the_verbs_say(queue):
         assert "is not a duration" in text_of(client.get("/history", params={"since": "soon"}), 400)
 
 
+def test_schedules_say_when_they_come_and_what_became_of_the_last(queue):
+    queue.ok("schedule", "add", "nightly", "30 2 * * *", "--tz", "Europe/Amsterdam", "--title", "Reports")
+    queue.ok("schedule", "add", "weekly", "@weekly")
+    queue.ok("schedule", "pause", "weekly", "--note", "holiday")
+    [made] = queue.ok("schedule", "trigger", "nightly").lines
+    with browsing(queue) as client:
+        said = text_of(client.get("/schedules"))
+        assert "nightly Reports 30 2 * * * Europe/Amsterdam in" in said
+        assert f"{made} open" in said
+        assert "weekly @weekly paused" in said
+        assert "holiday" in said
+        assert "Trigger" not in said
+
+
 def test_markup_and_characters_that_turn_or_move_text_are_shown_and_do_nothing(queue):
     submission = queue.ok(
         "submit", "-", "--lines", "1", "-m", f"tenant={HOSTILE}", "--title", "<b>bold</b>", "--on-dead", "keep",
@@ -174,6 +189,8 @@ def test_markup_and_characters_that_turn_or_move_text_are_shown_and_do_nothing(q
     ).text  # fmt: skip
     queue.ok("fail", "--no-retry", "--reason", HOSTILE, queue.reserve())
     queue.ok("pause", f"tenant={HOSTILE}")
+    queue.ok("schedule", "add", "nightly", "@daily", "--title", "<b>bold</b>")
+    queue.ok("schedule", "pause", "nightly", "--note", HOSTILE)
     with browsing(queue) as client:
         paths = [*PAGES, f"/submissions/{submission}", f"/submissions/{submission}/0", "/strategies?s=Fair(%3Cb%3E)"]
         for path in paths:
@@ -226,7 +243,7 @@ def test_operator_changes_things_from_the_page_and_the_browser_cannot_read_the_t
         assert answer.headers["set-cookie"] == f"opsq-token={token}; HttpOnly; Path=/; SameSite=strict"
         mark = mark_in(client.get("/rules"))
 
-        def act(name, **form):
+        def act(name, /, **form):
             sent = {"mark": mark, "back": "/rules?m=x", **form}
             return client.post(f"/actions/{name}", data=sent, headers={"Origin": str(client.base_url).rstrip("/")})
 
@@ -240,6 +257,15 @@ def test_operator_changes_things_from_the_page_and_the_browser_cannot_read_the_t
         assert act("cancel", id=submission, reason="not needed").status_code == 303
         assert queue.ok("show", submission, "--json").json["reason"] == "not needed"
         assert act("cancel", id=submission, back="//elsewhere.example/").headers["location"] == "/?done=cancel%3A0"
+        queue.ok("schedule", "add", "nightly", "@daily")
+        assert 'action="/actions/trigger-schedule"' in client.get("/schedules").text
+        assert act("pause-schedule", name="nightly").headers["location"].endswith("pause-schedule%3A1")
+        assert 'action="/actions/resume-schedule"' in client.get("/schedules").text
+        assert act("resume-schedule", name="nightly").headers["location"].endswith("resume-schedule%3A1")
+        assert act("trigger-schedule", name="nightly").headers["location"].endswith("trigger-schedule%3A1")
+        assert queue.ok("schedule", "show", "nightly", "--json").json["open"] == 1
+        assert "There is no schedule" in text_of(act("trigger-schedule", name="weekly"), 404)
+        assert "The schedule goes on." in text_of(client.get("/schedules?done=resume-schedule:1"))
         assert "There is no such action" in text_of(act("destroy"), 404)
         assert "not a form of this page" in text_of(act("resume", pairs="["), 400)
         assert "It is paused." in text_of(client.get("/rules?done=pause:1"))

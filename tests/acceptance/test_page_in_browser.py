@@ -68,6 +68,12 @@ def site(queue):
     )
     queue.ok("limit", "tenant", "--concurrency", "50")
     queue.ok("weight", "tenant=acme", "2")
+    for name in ("nightly", "weekly"):
+        queue.ok(
+            "schedule", "add", name, "30 2 * * MON", "--tz", "America/Argentina/Buenos_Aires", "--title", "Reports"
+        )
+    queue.ok("schedule", "trigger", "nightly")
+    queue.ok("schedule", "pause", "weekly", "--note", "until the migration is done")
     token = queue.ok("token", "create", "me", "--role", "operator").text
     with queue.running("gateway", "--listen", "127.0.0.1:0", "--allow-actions") as process:
         yield Site(process.stdout.readline().decode().strip(), token, logs, dead)
@@ -80,7 +86,16 @@ class Site:
         self.url, self.token, self.logs, self.dead = url, token, logs, dead
         of_one = [f"/submissions/{logs}", f"/submissions/{dead}", f"/submissions/{dead}/0", "/submissions/12"]
         strategy = "/strategies?s=OrElse(SelectOnly(kind=x),Fair(tenant))&try=1"
-        lists = ["/", "/submissions", "/submissions?state=expired", "/dead", "/rules", "/history", "/sign-in"]
+        lists = [
+            "/",
+            "/submissions",
+            "/submissions?state=expired",
+            "/dead",
+            "/schedules",
+            "/rules",
+            "/history",
+            "/sign-in",
+        ]
         self.paths = [*lists, *of_one, strategy]
 
 

@@ -71,9 +71,10 @@ class ScheduleShape(Shape):
 
 
 class SchedulesDocument(Shape):
-    """`opsq schedule list`."""
+    """`opsq schedule list`. `next` is the `after` of the next page of `GET /api/v1/schedules`; null at the end."""
 
     schedules: list[ScheduleShape]
+    next: str | None = None
 
 
 class FiredDocument(Shape):

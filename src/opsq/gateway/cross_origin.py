@@ -12,7 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 _PATHS = "/api/v1/"
-_METHODS = ("GET", "POST", "DELETE")
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _HEADERS = ("Authorization", "Idempotency-Key", "Last-Event-ID", "Range")
 
 

@@ -5,7 +5,9 @@ This file makes the requests; who sends them, blocking or awaited, is another ma
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
+
+from msgspec.structs import replace
 
 from opsq.client.core.administration import AsyncCaller, Caller, caller_name
 from opsq.client.core.new_submission import Moment, SubmitOptions, new_request_key, new_submission, to_ms
@@ -75,6 +77,27 @@ def one_chunk(chunk: bytes, request_key: bytes) -> bytes:
             hint="Schedule the name of a file, and have the program read it.",
         )
     return encode(Content(request_key.hex(), 1, len(chunk), inline=[chunk]))
+
+
+def edited(
+    schedule: Schedule, when: str | None, chunk: bytes | None, timing: dict[str, Any], fields: dict[str, Any]
+) -> Schedule:
+    """A schedule with other values, whose metadata is added to what there was; None: as it was.
+
+    Args:
+        schedule: with the content of its template.
+        timing: fields of the schedule.
+        fields: of its template.
+
+    Raises:
+        UsageError: a value is out of its range, or the chunk is too large for a row.
+    """
+    template = schedule.template
+    fields = fields | {"metadata": template.metadata | fields.get("metadata", {})}
+    if chunk is not None:
+        fields |= {"content": one_chunk(chunk, template.request_key), "chunks_count": 1}
+    changes = timing if when is None else timing | {"when": when}
+    return checked(replace(schedule, template=replace(template, **fields), **changes))
 
 
 class ScheduleCalls:

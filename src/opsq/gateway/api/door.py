@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from opsq.gateway.api import changing, contents, inspecting, taking, watching
+from opsq.gateway.api import changing, contents, inspecting, schedules, taking, watching
 from opsq.gateway.api.endpoint import JSON, Endpoint
 from opsq.gateway.api.openapi import document
 from opsq.gateway.context import Context
@@ -23,6 +23,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *inspecting.ENDPOINTS,
     *watching.ENDPOINTS,
     *changing.ENDPOINTS,
+    *schedules.ENDPOINTS,
     *taking.ENDPOINTS,
     *contents.ENDPOINTS,
 )

@@ -56,6 +56,8 @@ class Endpoint:
     produces: str = JSON
     statuses: tuple[int, ...] = field(default=())
     """Others: of success with the same body, else with none or a problem document."""
+    needs_body: bool = True
+    """Whether a body that it `consumes` may not be left out."""
 
     @cached_property
     def hints(self) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def _operation(endpoint: Endpoint, schema_of: dict[Any, Any]) -> dict[str, Any]:
         found["requestBody"] = {"required": not takes_nothing(hints["body"]), "content": content}
     elif endpoint.consumes:
         found["requestBody"] = {
-            "required": True,
+            "required": endpoint.needs_body,
             "content": {each: {"schema": _read_as(each)} for each in endpoint.consumes},
         }
     return found

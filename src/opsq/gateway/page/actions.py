@@ -1,4 +1,4 @@
-"""What the page lets an operator do: pause and resume, requeue, cancel. Each is one request to the daemon.
+"""What the page lets an operator do: pause and resume, requeue, cancel, trigger. Each is one request to the daemon.
 
 It must not check who asks: `door` does, and the daemon.
 """
@@ -24,6 +24,7 @@ class Action(NamedTuple):
 
     request: Callable[[int, Form], m.Request]
     done: str
+    reply: type[m.Changed] | type[m.Submitted] = m.Changed
 
 
 def _pause(number: int, form: Form) -> m.Request:
@@ -52,11 +53,26 @@ def _cancel(number: int, form: Form) -> m.Request:
     return m.Cancel(number, parse_submission_id(form.get("id", "")), form.get("reason", ""))
 
 
+def _pause_schedule(number: int, form: Form) -> m.Request:
+    return m.PauseSchedule(number, form.get("name", ""), caller_name())
+
+
+def _resume_schedule(number: int, form: Form) -> m.Request:
+    return m.ResumeSchedule(number, form.get("name", ""))
+
+
+def _trigger_schedule(number: int, form: Form) -> m.Request:
+    return m.TriggerSchedule(number, form.get("name", ""))
+
+
 ACTIONS = {
     "pause": Action(_pause, "It is paused."),
     "resume": Action(_resume, "It is resumed."),
     "requeue": Action(_requeue, "Dead chunks with new attempts: {}."),
     "cancel": Action(_cancel, "It is cancelled."),
+    "pause-schedule": Action(_pause_schedule, "The schedule is paused."),
+    "resume-schedule": Action(_resume_schedule, "The schedule goes on."),
+    "trigger-schedule": Action(_trigger_schedule, "The schedule has made a submission.", m.Submitted),
 }
 
 

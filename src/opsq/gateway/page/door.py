@@ -47,14 +47,14 @@ PAGES: tuple[tuple[str, str, views.View], ...] = (
     ("/submissions/{id}", "submission", views.submission),
     ("/submissions/{id}/{index}", "chunk", views.chunk),
     ("/dead", "dead", views.dead),
+    ("/schedules", "schedules", views.schedules),
     ("/rules", "rules", views.rules),
     ("/strategies", "strategies", views.strategies),
     ("/history", "history", views.history),
 )
 """Path, template and view of each page."""
-_FIRST_WORDS = frozenset(
-    {"submissions", "dead", "rules", "strategies", "history", "assets", "live", "sign-in", "sign-out", "actions"}
-)
+_FIRST_WORDS = {path.split("/")[1] for path, _, _ in PAGES if path != "/"}
+_FIRST_WORDS |= {"assets", "live", "sign-in", "sign-out", "actions"}
 
 
 def owns(path: str) -> bool:
@@ -146,7 +146,8 @@ class _Page:
                 hint = "Start the gateway with --allow-actions, and sign in with the token of an operator."
                 raise NotPermitted("This page may only be read.", hint=hint)
             asked = checked(ACTIONS[name].request(queue.link.next_id(), form))
-            count = (await queue.link.call(asked, Changed)).count
+            reply = await queue.link.call(asked, ACTIONS[name].reply)
+            count = reply.count if isinstance(reply, Changed) else len(reply.created)
             path, _, query = _own_path(form.get("back", "")).partition("?")
             kept = [(key, value) for key, value in parse_qsl(query) if key != "done"]
             return _see(f"{path}?{urlencode([*kept, ('done', f'{name}:{count}')])}")

@@ -163,6 +163,14 @@ def dead(look: Look) -> dict[str, Any]:
     return {"rows": page.chunks, "next": page.next_after and "{}/{}".format(*page.next_after)}
 
 
+def schedules(look: Look) -> dict[str, Any]:
+    """Schedules, by name."""
+    daemon = look.daemon
+    page = daemon.call(m.ShowSchedules(daemon.next_id(), None, look.query.get("after", ""), ROWS), m.Schedules)
+    rows = page.schedules
+    return {"rows": rows, "next": rows[-1].schedule.name if page.has_more else None}
+
+
 def rules(look: Look) -> dict[str, Any]:
     """Pauses, limits and weights."""
     daemon = look.daemon

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
 from opsq.cli.caller import Caller
-from opsq.cli.schedule_requests import content_of, find, remark_next
+from opsq.cli.schedule_requests import find, remark_next
+from opsq.cli.upload import read_whole
+from opsq.client.core.schedules import edited
 from opsq.options.option import argument, option, options
 from opsq.options.schedule_options import Timing
 from opsq.options.submission_options import Rules
-from opsq.wire.impossible_fields import checked
 from opsq.wire.messages import Changed, PutSchedule
 
 
@@ -25,15 +24,10 @@ def edit(
 
     Metadata given with -m is added.
     """
-    fields = rules.as_fields()
+    chunk = None if content is None else read_whole(content)
     with caller.connect() as daemon:
         schedule = find(daemon, name).schedule
-        template = schedule.template
-        fields["metadata"] = template.metadata | fields.get("metadata", {})
-        if content is not None:
-            fields |= {"content": content_of(content, template.request_key), "chunks_count": 1}
-        changes = timing.as_fields() | ({} if when is None else {"when": when})
-        schedule = checked(replace(schedule, template=replace(template, **fields), **changes))
+        schedule = edited(schedule, when, chunk, timing.as_fields(), rules.as_fields())
         daemon.call(PutSchedule(daemon.next_id(), schedule, True), Changed)
         state = find(daemon, name)
     caller.changed(1)
