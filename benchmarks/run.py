@@ -48,6 +48,7 @@ _NAMES = (
     "each_operation",
     "consume_memory",
     "records",
+    "outbox",
     "spark_data",
     "spark_chunks",
     "spark_report",

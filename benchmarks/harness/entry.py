@@ -19,7 +19,7 @@ from typing import TypeVar
 from harness.machine import file_system, look_at_machine
 from harness.report import print_table
 from harness.rows import Row
-from rivals.programs import Program, RivalMissingError
+from rivals.programs import Rival, RivalMissingError
 
 Size = TypeVar("Size")
 
@@ -64,7 +64,7 @@ class Benchmark:
     name: str
     shows: str
     measure: Callable[[Context], Iterator[Row]]
-    needs: Sequence[Program] = ()
+    needs: Sequence[Rival] = ()
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -5,13 +5,26 @@ It finds and starts programs; it measures nothing.
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import subprocess
 from dataclasses import dataclass
+from typing import Protocol
 
 
 class RivalMissingError(Exception):
     """A rival is not installed, so the benchmark cannot say anything."""
+
+
+class Rival(Protocol):
+    """What a benchmark cannot do without."""
+
+    def find(self) -> str:
+        """Where it is.
+
+        Raises:
+            RivalMissingError: it is not installed.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +52,30 @@ class Program:
         return path
 
 
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A package of Python, which the benchmarks import."""
+
+    name: str
+
+    def find(self) -> str:
+        """Where it is.
+
+        Raises:
+            RivalMissingError: it is not installed.
+        """
+        found = importlib.util.find_spec(self.name)
+        if found is None:
+            raise RivalMissingError(f"the rival {self.name} is not installed; try: .venv/bin/pip install {self.name}")
+        return found.origin or ""
+
+
 BEANSTALKD = Program("beanstalkd", "beanstalkd", "-v", "beanstalkd")
 CP = Program("cp", "coreutils", says="GNU coreutils")
 SYNC = Program("sync", "coreutils", says="GNU coreutils")
 WRK = Program("wrk", "wrk", "-v", "wrk")
 REDIS = Program("redis-server", "redis-server", "--version", "Redis server")
+PROCRASTINATE = Package("procrastinate")
 PARALLEL = Program("parallel", "parallel", says="GNU parallel")
 TR = Program("tr", "coreutils")
 TRUE = Program("true", "coreutils")
