@@ -1,6 +1,7 @@
 """Follow-ups from the shell: `opsq complete --then`, and programs that write to OPSQ_THEN."""
 
 import json
+import socket
 import sys
 
 import pytest
@@ -166,3 +167,23 @@ def test_follow_ups_carry_the_trace_of_their_chunk(queue):
     program = 'echo "$TRACEPARENT" >> seen; [ -n "$OPSQ_META_STEP" ] || cat line >> "$OPSQ_THEN"'
     queue.ok("consume", "--until-empty", "--", "sh", "-c", program)
     assert (queue.folder / "seen").read_text().split() == [trace] * 2
+
+
+def test_consumer_without_the_role_producer_makes_none_and_says_so(opsq):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    opsq.ok("start", "--listen", address)
+    opsq.file("token", opsq.ok("token", "create", "worker", "--role", "consumer").out)
+    submission = opsq.submit_lines(2)
+    opsq.file("line", as_lines(LINES[0]))
+    over_tcp = ("--address", address, "--token-file", "token")
+    refusals = [
+        opsq("complete", opsq.reserve(), "--then", "line", *over_tcp),
+        opsq("consume", "--until-empty", *over_tcp, "--", "sh", "-c", 'cat line >> "$OPSQ_THEN"'),
+    ]
+    for refused in refusals:
+        assert refused.status == 7
+        assert "Complete needs the role operator or producer; the token worker has only consumer." in refused.err
+    assert opsq.ok("show", submission, "--json").json["completed"] == 0
+    assert opsq.ok("list").lines[1:] == []
