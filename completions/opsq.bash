@@ -116,8 +116,8 @@ _opsq() {
         weight) argument='pair none' ;;
         audit) options='--limit -n' valued='--limit -n' ;;
         'schedule list') ;;
-        'schedule add') argument='none none file' options='--tz --jitter --overlap --catch-up --from --until --on-failure --metadata -m --title --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --idempotency-key --keep --reservation' valued='--tz --jitter --overlap --catch-up --from --until --on-failure --metadata -m --title --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --idempotency-key --keep --reservation' ;;
-        'schedule edit') argument=none options='--when --content --tz --jitter --overlap --catch-up --from --until --on-failure --metadata -m --title --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --idempotency-key --keep --reservation' valued='--when --content --tz --jitter --overlap --catch-up --from --until --on-failure --metadata -m --title --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --idempotency-key --keep --reservation' ;;
+        'schedule add') argument='none none file' options='--tz --jitter --overlap --catch-up --from --until --pause-on-failure --metadata -m --title --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --idempotency-key --keep --reservation' valued='--tz --jitter --overlap --catch-up --from --until --metadata -m --title --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --idempotency-key --keep --reservation' ;;
+        'schedule edit') argument=none options='--when --content --tz --jitter --overlap --catch-up --from --until --pause-on-failure --metadata -m --title --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --idempotency-key --keep --reservation' valued='--when --content --tz --jitter --overlap --catch-up --from --until --metadata -m --title --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --idempotency-key --keep --reservation' ;;
         'schedule show') argument=none options=--next valued=--next ;;
         'schedule pause') argument=none many=1 options=--note valued=--note ;;
         'schedule resume') argument=none many=1 ;;
@@ -224,14 +224,12 @@ _opsq() {
             'events --cursor-file') kind=file ;;
             'events --kind') kind=words words='completed failed cancelled expired dead paused resumed fired missed' ;;
             'schedule add --overlap') kind=words words='skip queue allow cancel' ;;
-            'schedule add --on-failure') kind=words words='pause continue' ;;
             'schedule add -m' | 'schedule add --metadata') kind=pair ;;
             'schedule add --on-dead') kind=words words='fail keep' ;;
             'schedule add --unique' | 'schedule add --idempotency-key') kind=keys ;;
             'schedule add --unique-until') kind=words words='start done' ;;
             'schedule edit --content') kind=file ;;
             'schedule edit --overlap') kind=words words='skip queue allow cancel' ;;
-            'schedule edit --on-failure') kind=words words='pause continue' ;;
             'schedule edit -m' | 'schedule edit --metadata') kind=pair ;;
             'schedule edit --on-dead') kind=words words='fail keep' ;;
             'schedule edit --unique' | 'schedule edit --idempotency-key') kind=keys ;;

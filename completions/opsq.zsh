@@ -867,7 +867,7 @@ _opsq() {
         schedule)
           if (( CURRENT == 2 )); then
             verbs=(
-              'list:List schedules: name, time, next instant, state of the last submission; instants made, skipped and missed.'
+              'list:List schedules: name, time, next instants, state of the last submission; instants made, skipped and missed.'
               'add:Add a schedule: the daemon makes one submission of one chunk for each planned instant, despite restarts.'
               'edit:Change a schedule: options that are not given keep their values, and submissions already made are not affected.'
               'show:Show a schedule: its next instants, what it has made, and its options.'
@@ -894,7 +894,7 @@ _opsq() {
                 '--catch-up=[What to catch up on after downtime\: none, last (default) or all; with =D nothing older than that.]:HOW[=D]: ' \
                 '--from=[Plan nothing before this instant.]:INSTANT: ' \
                 '--until=[Plan nothing from this instant on.]:INSTANT: ' \
-                '--on-failure=[If a submission fails\: pause the schedule, or continue (default).]:pause|continue:(pause continue)' \
+                '--pause-on-failure[Pause the schedule if a submission fails; =no undoes this.]' \
                 '*-m+[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
                 '*--metadata=[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
                 '--title=[A line for people, which lists and progress show.]:TEXT: ' \
@@ -926,7 +926,7 @@ _opsq() {
                 '--catch-up=[What to catch up on after downtime\: none, last (default) or all; with =D nothing older than that.]:HOW[=D]: ' \
                 '--from=[Plan nothing before this instant.]:INSTANT: ' \
                 '--until=[Plan nothing from this instant on.]:INSTANT: ' \
-                '--on-failure=[If a submission fails\: pause the schedule, or continue (default).]:pause|continue:(pause continue)' \
+                '--pause-on-failure[Pause the schedule if a submission fails; =no undoes this.]' \
                 '*-m+[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
                 '*--metadata=[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
                 '--title=[A line for people, which lists and progress show.]:TEXT: ' \

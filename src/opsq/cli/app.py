@@ -111,7 +111,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 }
 """Verbs that have verbs of their own; the first is meant when none is given."""
 
-OPTIONAL_VALUES = {"--wait-for-room": "forever"}
+OPTIONAL_VALUES = {"--wait-for-room": "forever", "--pause-on-failure": "yes"}
 """Options whose value may be left out, which typer does not know: what is meant then. A value stands behind `=`."""
 
 OTHERS_SAY = {

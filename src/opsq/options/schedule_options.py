@@ -13,6 +13,12 @@ from opsq.options.option import duration, option, option_set
 from opsq.units import parse_duration
 
 
+def _yes_or_no(origin: str, text: str) -> bool:
+    if text not in {"yes", "no"}:
+        raise UsageError(f"{origin} {text}: write {origin}, or {origin}=no.")
+    return text == "yes"
+
+
 @option_set
 class Timing(NamedTuple):
     """Each field is an option; None: it was not given."""
@@ -29,8 +35,8 @@ class Timing(NamedTuple):
     )
     from_at: int | None = option("--from INSTANT", "Plan nothing before this instant.", values.instant)
     until_at: int | None = option("--until INSTANT", "Plan nothing from this instant on.", values.instant)
-    on_failure: Literal["pause", "continue"] | None = option(
-        "--on-failure pause|continue", "If a submission fails: pause the schedule, or continue (default)."
+    pauses_on_failure: bool | None = option(
+        "--pause-on-failure [=no]", "Pause the schedule if a submission fails; =no undoes this.", _yes_or_no
     )
 
     def as_fields(self) -> dict[str, Any]:
@@ -45,7 +51,7 @@ class Timing(NamedTuple):
             "overlap": self.overlap,
             "from_at": self.from_at,
             "until_at": self.until_at,
-            "pauses_on_failure": None if self.on_failure is None else self.on_failure == "pause",
+            "pauses_on_failure": self.pauses_on_failure,
         }
         fields = {name: field for name, field in given.items() if field is not None}
         return fields if self.catch_up is None else fields | _catch_up(self.catch_up)

@@ -20,7 +20,7 @@ def test_schedule_is_put_listed_shown_edited_and_removed(queue, api):
         "queue",
         {"tenant": "acme", "n": 7},
     )
-    edited = api.patch("schedules/nightly", params={"on_failure": "pause", "metadata": "kind=x"}).json()
+    edited = api.patch("schedules/nightly", params={"pause_on_failure": "yes", "metadata": "kind=x"}).json()
     assert edited == shown | {"on_failure": "pause", "metadata": {"tenant": "acme", "n": 7, "kind": "x"}}
     assert document(api, "schedules") == queue.ok("schedule", "list", "--json").json
     assert len(document(api, "schedules/nightly", upcoming=5)["upcoming"]) == 5
@@ -88,6 +88,7 @@ def test_schedule_is_paused_resumed_and_backfilled(queue, api):
         {**WHEN, "metadata": "schedule=x"},
         {**WHEN, "unique": "key"},
         {**WHEN, "jitter": "much"},
+        {**WHEN, "pause_on_failure": "perhaps"},
     ],
 )
 def test_what_can_be_no_schedule_is_refused(api, wrong):

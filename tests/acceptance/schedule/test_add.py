@@ -66,7 +66,7 @@ def test_what_cannot_be_a_schedule_is_refused_and_nothing_is_stored(queue, words
     refused = queue("schedule", "add", *words)
     assert (refused.status, refused.out) == (2, b"")
     assert said in refused.err
-    assert queue.ok("schedule", "list", "--json").json == {"schedules": []}
+    assert queue.ok("schedule", "list", "--json").json["schedules"] == []
 
 
 def test_chunk_that_is_too_large_for_a_schedule_says_what_to_do(queue):

@@ -3,13 +3,16 @@
 
 def test_what_is_not_given_stays(queue):
     queue.ok("schedule", "add", "n", "@daily", "-", "-m", "tenant=acme", "--overlap", "queue", stdin=b"one")
-    queue.ok("schedule", "edit", "n", "--when", "@hourly", "-m", "kind=x", "--on-failure", "pause")
+    queue.ok("schedule", "edit", "n", "--when", "@hourly", "-m", "kind=x", "--pause-on-failure")
     shown = queue.ok("schedule", "show", "n", "--json").json
     assert (shown["when"], shown["overlap"], shown["on_failure"]) == ("@hourly", "queue", "pause")
     assert shown["metadata"] == {"tenant": "acme", "kind": "x"}
     [submission_id] = queue.ok("schedule", "trigger", "n").lines
     queue.ok("consume", "--until-empty", "--", "cat")
     assert queue.ok("results", submission_id).text == "one"
+    queue.ok("schedule", "edit", "n", "--pause-on-failure=no")
+    assert queue.ok("schedule", "show", "n", "--json").json["on_failure"] == "continue"
+    assert "--pause-on-failure=no" in queue("schedule", "edit", "n", "--pause-on-failure=maybe").err
 
 
 def test_other_content_is_used_from_then_on(queue):

@@ -1,4 +1,4 @@
-"""opsq schedule list: when each comes next, and how the last one went."""
+"""opsq schedule list: the next three instants of each, and how the last one went."""
 
 
 def test_list_in_a_pipe_has_a_line_for_each(queue):
@@ -9,12 +9,8 @@ def test_list_in_a_pipe_has_a_line_for_each(queue):
     queue.ok("schedule", "trigger", "b")
     first, second = (line.split("\t") for line in queue.ok("schedule", "list").lines)
     assert first == ["a", "30 2 * * *", "paused", "-", "0", "0", "0"]
-    assert (second[0], second[1], second[2][5:], second[3]) == (
-        "b",
-        "@yearly Europe/Amsterdam",
-        "12-31T23:00:00.000Z",
-        "open",
-    )
+    assert (second[0], second[1], second[3]) == ("b", "@yearly Europe/Amsterdam", "open")
+    assert [planned[5:] for planned in second[2].split(", ")] == ["12-31T23:00:00.000Z"] * 3
 
 
 def test_documents_are_those_of_show(queue):

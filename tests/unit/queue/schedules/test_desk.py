@@ -148,6 +148,15 @@ def test_years_of_minutes_are_passed_over_in_slices(rig: Rig) -> None:
     assert (found.missed_count, found.fired_count) == (30 * 1440 - 1, 1)  # the last one was not late
 
 
+def test_suspended_machine_catches_up_on_the_last_and_counts_the_rest(rig: Rig) -> None:
+    """The monotonic clock has stood still, so it shows no more than a step of the other."""
+    add(rig, schedule(when="every 1h", overlap="allow"))
+    rig.pass_time(1, wall_s=8.5 * 3600)
+    run(rig, 2)
+    assert planned(rig) == ["2027-01-15T16:00:00.000Z"]
+    assert (state(rig).fired_count, state(rig).missed_count) == (1, 7)
+
+
 @pytest.mark.parametrize("step_s", [-DAY_S, DAY_S])
 def test_stepped_clock_makes_no_instant_come_twice(rig: Rig, step_s: float) -> None:
     add(rig, schedule(when="every 1h", overlap="allow", catch_up="all"))

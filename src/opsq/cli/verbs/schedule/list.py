@@ -1,4 +1,4 @@
-"""The verb schedule list: all schedules, when they come next, and how the last one went."""
+"""The verb schedule list: all schedules, their next three instants, and how the last submission went."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from opsq.wire.messages import ScheduleState
 
 
 def list_(caller: Caller) -> None:
-    """List schedules: name, time, next instant, state of the last submission; instants made, skipped and missed."""
+    """List schedules: name, time, next instants, state of the last submission; instants made, skipped and missed."""
     with caller.connect() as daemon:
         found = list(all_of(daemon))
     caller.document(SchedulesDocument([ScheduleShape.from_state(state) for state in found]))
@@ -24,7 +24,7 @@ def _row(caller: Caller, state: ScheduleState) -> list[object]:
     if state.paused_at is not None:
         following = "paused"
     else:
-        following = caller.instant(state.upcoming[0]) if state.upcoming else "-"
+        following = ", ".join(str(caller.instant(planned)) for planned in state.upcoming) or "-"
     schedule = state.schedule
     when = schedule.when if schedule.zone == "UTC" else f"{schedule.when} {schedule.zone}"
     return [
