@@ -141,13 +141,18 @@ class Setting(msgspec.Struct, frozen=True):
         return "OPSQ_" + self.name.upper()
 
 
-def load(flags: Mapping[str, object] | None = None, environ: Mapping[str, str] | None = None) -> Settings:
+def load(
+    flags: Mapping[str, object] | None = None,
+    environ: Mapping[str, str] | None = None,
+    kept: Mapping[str, str] | None = None,
+) -> Settings:
     """Find the value of every setting.
 
     Args:
         flags: values given on the command line, by setting name; None means "not given".
         environ: the environment; default `os.environ`. An empty variable counts as unset. Without an XDG variable in
             it, the folders are those that platformdirs finds, by HOME or for this process.
+        kept: what the daemon that is restarted was started with; stronger than files.
 
     Raises:
         UsageError: a value is not one that the setting takes, a file has an unknown key, or no state folder can be
@@ -161,7 +166,7 @@ def load(flags: Mapping[str, object] | None = None, environ: Mapping[str, str] |
     sources: dict[str, str] = {}
     for setting in SETTINGS:
         name = setting.name
-        for given, source in _candidates(setting, flags, environ, files):
+        for given, source in _candidates(setting, flags, environ, kept or {}, files):
             try:
                 values[name] = setting.kind.read(given)
             except ValueError as error:
@@ -206,6 +211,7 @@ def _candidates(
     setting: Setting,
     flags: Mapping[str, object],
     environ: Mapping[str, str],
+    kept: Mapping[str, str],
     files: list[tuple[str, dict[str, object]]],
 ) -> list[tuple[object, str]]:
     """The values given for a setting, the strongest first, each with its source."""
@@ -213,6 +219,8 @@ def _candidates(
         return [(flags[setting.name], setting.flag)]
     if environ.get(setting.variable):
         return [(environ[setting.variable], setting.variable)]
+    if setting.name in kept:
+        return [(kept[setting.name], f"{setting.flag} of the last start")]
     return [(content[setting.name], path) for path, content in files if setting.name in content]
 
 

@@ -5,6 +5,7 @@
 
 import json
 import signal
+import socket
 
 from waiting import wait_until
 
@@ -23,6 +24,39 @@ def test_restart_is_another_process_with_the_same_submissions(queue):
 def test_restart_starts_when_none_runs(opsq):
     opsq.ok("restart")
     assert opsq.ok("status", "--json").json["state"] == "running"
+
+
+def free_address():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
+def test_restart_keeps_what_the_daemon_was_started_with(opsq):
+    address, store = free_address(), opsq.folder / "elsewhere"
+    started = opsq("start", "--listen", address, environ={"OPSQ_STORE": f"file://{store}"})
+    assert started.status == 0, started.err
+    for _ in range(2):  # what was kept is kept again
+        opsq.ok("restart")
+        assert opsq.ok("status", "--address", address, "--token-file", str(opsq.state_dir / "token"), "--json").json
+    opsq.ok("submit", "--bytes", "1M", opsq.file("large", b"x" * 2_000_000))
+    assert any(path.is_dir() for path in store.iterdir())
+    assert not (opsq.state_dir / "content").exists()
+
+
+def test_option_of_a_restart_is_stronger_than_what_is_kept(opsq):
+    address = free_address()
+    opsq.ok("start", "--listen", address)
+    opsq.ok("restart", "--listen", "")
+    assert opsq("status", "--address", address, "--token-file", str(opsq.state_dir / "token")).status == 4
+
+
+def test_restart_of_a_daemon_that_was_stopped_keeps_nothing(opsq):
+    address = free_address()
+    opsq.ok("start", "--listen", address)
+    opsq.ok("stop")
+    opsq.ok("restart")
+    assert opsq("status", "--address", address, "--token-file", str(opsq.state_dir / "token")).status == 4
 
 
 def test_results_are_followed_on(queue):

@@ -51,11 +51,14 @@ class Caller:
         """The settings as flags, environment and files give them."""
         return settings_of(self._options, self._by_flag)
 
-    def settings_with(self, flags: Mapping[str, object]) -> Settings:
-        """The settings, also with those flags of a verb that are settings and were given on the command line."""
-        return settings_of(
-            self._options, self._by_flag, {name: flag for name, flag in flags.items() if name in self._by_flag}
-        )
+    def settings_with(self, flags: Mapping[str, object], kept: Mapping[str, str] | None = None) -> Settings:
+        """The settings, also with those flags of a verb that are settings and were given on the command line.
+
+        Args:
+            kept: see `opsq.settings.load`.
+        """
+        given = {name: flag for name, flag in flags.items() if name in self._by_flag}
+        return settings_of(self._options, self._by_flag, given, kept=kept)
 
     def settings_in(self, environ: Mapping[str, str]) -> Settings:
         """The settings as they would be with other variables."""

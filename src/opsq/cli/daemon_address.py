@@ -31,12 +31,14 @@ def settings_of(
     by_flag: Iterable[str],
     more: Mapping[str, object] | None = None,
     environ: Mapping[str, str] | None = None,
+    kept: Mapping[str, str] | None = None,
 ) -> Settings:
     """The settings with the flags given on the command line itself; the settings read variables, and name them.
 
     Args:
         more: flags of the verb that are settings too.
         environ: the variables; None: those of this process.
+        kept: see `opsq.settings.load`.
 
     Raises:
         UsageError: --socket and --address were both given, or a value or a file cannot be used.
@@ -45,7 +47,7 @@ def settings_of(
     if flags.get("socket") and flags.get("address"):
         raise UsageError("--socket and --address cannot be combined.")
     try:
-        return load({**flags, **(more or {})}, environ)
+        return load({**flags, **(more or {})}, environ, kept)
     except UsageError as error:
         if "`opsq config`" in error.hint:  # which needs the settings too
             error.hint = ""

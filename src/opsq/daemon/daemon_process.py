@@ -60,6 +60,7 @@ def run(settings: Settings, on_ready: Callable[[Ready], None] | None = None, *, 
 
     from opsq.daemon.connection_quota import DESCRIPTORS_RESERVED
     from opsq.daemon.daemon_log import DaemonLog
+    from opsq.daemon.start_options import note_options
     from opsq.daemon.temporary_daemon import write_marker
 
     os.umask(0o077)
@@ -68,6 +69,7 @@ def run(settings: Settings, on_ready: Callable[[Ready], None] | None = None, *, 
     connection_limit = raise_descriptors(settings.connection_limit, DESCRIPTORS_RESERVED, "daemon")
     with _resources(settings) as resources:
         write_marker(settings, is_temporary=is_temporary)
+        note_options(settings)
         log = DaemonLog(settings, has_stderr=on_ready is None)
         try:
             uvloop.run(_serve(settings, resources, connection_limit, on_ready or _ignore, _fatal_handler(log.stop)))

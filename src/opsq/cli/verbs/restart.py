@@ -1,4 +1,4 @@
-"""The verb restart: stops the daemon and starts it again, with the options that are given.
+"""The verb restart: stops the daemon and starts it again, with the options of its start and those that are given.
 
 It must not know how a daemon is started: `opsq.daemon.lifecycle` does.
 """
@@ -11,11 +11,22 @@ from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import refuse_address
 from opsq.cli.started_daemon import report_started
 from opsq.daemon import lifecycle
+from opsq.daemon.start_options import options_in_use
 from opsq.options.setting_options import DRAIN, SETTING_OPTIONS
+from opsq.settings import SETTINGS
 
 
 def restart(caller: Caller, drain_limit_s: float | None = DRAIN, settings: Any = SETTING_OPTIONS) -> None:
-    """Stop the daemon, if one runs, and start it again: consumers reconnect and keep what they hold."""
+    """Stop the daemon, if one runs, and start it again: consumers reconnect and keep what they hold.
+
+    It keeps the options and variables of its start, but for those given now.
+    """
     found = caller.settings_with(settings)
     refuse_address(found)
+    kept = options_in_use(found)
+    found = caller.settings_with(settings, kept)
+    if names := [
+        one.flag for one in SETTINGS if one.name in kept and found.source(one.name) not in (one.flag, one.variable)
+    ]:
+        caller.remark(f"Kept from its last start: {', '.join(names)}.")
     report_started(caller, found, lifecycle.restart(found, drain_limit_s))
