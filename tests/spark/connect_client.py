@@ -99,6 +99,21 @@ def fleet(spark: SparkSession, reach: dict[str, str]) -> dict[str, Any]:
     }
 
 
+def deadly(spark: SparkSession, reach: dict[str, str]) -> dict[str, Any]:
+    """A function that one row of twenty kills."""
+    rows = written(spark, reach, spark.range(20), rowsPerChunk=1, maxAttempts=2, onDead="keep")
+
+    def killed(table: pa.Table) -> pa.Table:
+        import os
+
+        if table.column("id")[0].as_py() == 7:
+            os._exit(3)
+        return table
+
+    summary = opsq.spark.consume(spark, function=killed, submission=rows, tasks=1, **named(reach))
+    return {"completed": summary.completed, "failed": summary.failed, "dead": summary.dead}
+
+
 def streams(spark: SparkSession, reach: dict[str, str], folder: str) -> dict[str, Any]:
     """Write a stream, work off its submission, and read the results and another submission's chunks as streams.
 

@@ -161,6 +161,10 @@ def test_fleet_runs_programs_and_functions_of_the_client(client: Callable[..., A
     assert "have no result" in warned
 
 
+def test_row_that_always_kills_its_function_leaves_nineteen_done(client: Callable[..., Any], daemon: Settings) -> None:
+    assert client("deadly", reach={"stateDir": daemon.state_dir}) == {"completed": 19, "failed": 2, "dead": 1}
+
+
 def test_streams_are_written_and_read(client: Callable[..., Any], daemon: Settings, runtime_dir: Path) -> None:
     told = client("streams", reach={"stateDir": daemon.state_dir}, folder=str(runtime_dir / "streams"))
     assert told == {"completed": 10, "results": list(range(40)), "chunks": list(range(12))}

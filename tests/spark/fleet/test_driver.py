@@ -117,11 +117,16 @@ def test_function_that_raises_fails_its_chunk_and_others_go_on(queue: opsq.Queue
     assert letter.reason.startswith("ValueError: invalid literal for int()")
 
 
-class PanicException(BaseException):
+def panic() -> BaseException:
     """As libraries in Rust raise it."""
 
+    class PanicException(BaseException):
+        """Made here so that it is pickled with the function."""
 
-@pytest.mark.parametrize("error", [SystemExit("no licence"), PanicException("index out of bounds")])
+    return PanicException("index out of bounds")
+
+
+@pytest.mark.parametrize("error", [SystemExit("no licence"), panic()], ids=["exit", "panic"])
 def test_function_that_exits_or_panics_fails_its_chunk_and_not_the_fleet(
     queue: opsq.Queue, plan: Callable[..., Plan], error: BaseException
 ) -> None:
@@ -219,7 +224,7 @@ def test_only_chunks_of_the_submission_are_taken(queue: opsq.Queue, plan: Callab
 def test_deadline_ends_a_task_that_waits_for_more(queue: opsq.Queue, plan: Callable[..., Plan]) -> None:
     for body in ({"function": bytes}, {"command": ("cat",)}):
         submission = queue.submit([b"x"])
-        assert work(plan(until="", ends_at=time.time() + 0.5, **body), 0).completed == 1
+        assert work(plan(until="", ends_at=time.time() + 5, **body), 0).completed == 1
         assert submission.state().state == "completed"
 
 
@@ -250,10 +255,9 @@ def test_daemon_that_dies_and_comes_back_costs_no_chunk(
     daemon: Settings, queue: opsq.Queue, plan: Callable[..., Plan], kind: str
 ) -> None:
     submission = queue.submit([b"%d" % number for number in range(60)])
-    pace = threading.Event()
     bodies: dict[str, Any] = {
         "command": ("sh", "-c", "sleep 0.02; cat"),
-        "function": lambda content: (pace.wait(0.02), content)[1],
+        "function": lambda content: (time.sleep(0.02), content)[1],
     }
 
     def restart() -> None:

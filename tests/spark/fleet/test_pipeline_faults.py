@@ -364,8 +364,9 @@ def test_functions_on_executors_give_every_row_once_whatever_died_on_the_way(
     with started(words, ROWS=str(chunks_count * ROWS_PER_CHUNK)) as fleet:
         kill_executor(gates.stand_at(1)[0])
         gates.open(1)
-        worker = gates.stand_at(2)[0]
-        os.kill(worker, signal.SIGKILL)
+        function = gates.stand_at(2)[0]
+        kill_task(parent_of(function))  # between them stands the fork server
+        wait_until(lambda: not is_alive(function), 300, "the function of the dead task is gone")
         gates.open(2)
         gates.stand_at(3)
         crash_daemon(daemon, lambda: gates.open(3))

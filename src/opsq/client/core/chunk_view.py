@@ -27,6 +27,7 @@ class ChunkView:
         handle: what names it for any other process.
         metadata: the strategic metadata of its submission.
         chunks_count: how many chunks its submission has.
+        content: the description of the content of its submission, encoded.
     """
 
     def __init__(
@@ -43,12 +44,18 @@ class ChunkView:
         self.handle = handle
         self.metadata = described.metadata
         self.chunks_count = described.chunks_count
+        self.content = described.content
         self._open_reader = open_reader
         self._read_attachment = read_attachment
         self._prepare = prepare
 
     def __repr__(self) -> str:
         return f"<ChunkView {self.submission_id}/{self.index}>"
+
+    @property
+    def reader(self) -> ChunkReader:
+        """What reads the chunks of its submission."""
+        return self._open_reader()
 
     @property
     def data(self) -> bytes:

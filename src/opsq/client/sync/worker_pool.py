@@ -171,7 +171,9 @@ class WorkerSlot:
         exit_code = self._end()
         raise WorkFailed(
             f"A worker process ended before it was ready ({_ended(exit_code)}); see its stderr.",
-            hint="A program that makes worker processes starts its work under `if __name__ == '__main__':`.",
+            hint="Loading the function, or a module that it uses, has ended it."
+            if self._program.start_method == "forkserver"
+            else "A program that makes worker processes starts its work under `if __name__ == '__main__':`.",
         )
 
     @property

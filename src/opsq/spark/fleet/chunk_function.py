@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from opsq.client.core.outcome import Done
 from opsq.errors import InputUnreadable
 from opsq.spark.formats.chunk_format import read_chunk_format
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from opsq.client.core.content_access import Contents
-    from opsq.client.sync.chunk import Chunk
-    from opsq.client.sync.consumer import Consumer
+    from opsq.client.core.chunk_view import ChunkView
     from opsq.spark.formats.decoder import Decode
     from opsq.spark.formats.result_types import ResultTypes
 
@@ -36,54 +35,69 @@ class _Form(NamedTuple):
     types: ResultTypes
 
 
-def chunk_caller(
-    function: Any, frames: Frames, schema: pa.Schema | None, consumer: Consumer, contents: Contents
-) -> Callable[[Chunk], bytes]:
-    """A function that calls `function` for a chunk and turns what it returns into bytes.
+class ChunkFunction:
+    """A function of chunks that calls one of tables, frames or bytes, and turns what it returns into bytes.
 
     Args:
         function: see `opsq.spark.consume`.
         frames: what it gets.
         schema: declared columns of what it returns.
-        consumer: describes submissions.
-        contents: reads what is stored with them.
     """
-    from opsq.spark.formats.result_types import ResultTypes, frame_of
 
-    if frames == "bytes":
-        types = ResultTypes(None, schema)
-        return lambda chunk: encoded(function(chunk.data), "parquet", types)
-    forms: dict[int, _Form] = {}
+    def __init__(self, function: Callable[[Any], Any], frames: Frames, schema: pa.Schema | None) -> None:
+        self._function = function
+        self._frames = frames
+        self._schema = schema
+        self._forms: dict[int, _Form] = {}
 
-    def call(chunk: Chunk) -> bytes:
-        form = forms.get(chunk.submission_id)
+    def __call__(self, chunk: ChunkView) -> bytes | Done:
+        """Call it. What it raises that is no Exception, an exit or the panic of a library, is a RuntimeError then."""
+        form = self._form_of(chunk)
+        argument: Any = chunk.data
+        if form.decode is not None:
+            from opsq.spark.formats.result_types import frame_of
+
+            table = form.decode(argument)
+            argument = frame_of(table) if self._frames == "pandas" else table
+        try:
+            returned = self._function(argument)
+        except (Exception, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            raise RuntimeError(f"The function raised {type(error).__name__}: {error}") from error
+        if isinstance(returned, Done):
+            return Done(encoded(returned.result, form.chunk_format, form.types), returned.then)
+        return encoded(returned, form.chunk_format, form.types)
+
+    def _form_of(self, chunk: ChunkView) -> _Form:
+        submission_id = 0 if self._frames == "bytes" else chunk.submission_id
+        form = self._forms.get(submission_id)
         if form is None:
-            if len(forms) >= _KNOWN_COUNT:
-                forms.clear()
-            form = forms[chunk.submission_id] = _form_of(
-                consumer.describe(chunk.submission_id).content, contents, schema
+            if len(self._forms) >= _KNOWN_COUNT:
+                self._forms.clear()
+            form = _form_of(chunk, self._schema) if submission_id else _bare_form(self._schema)
+            self._forms[submission_id] = form
+        if form.decode is None and self._frames in ("arrow", "pandas"):
+            raise InputUnreadable(
+                f"Submission {chunk.submission_id} was not made from a DataFrame, so its chunks cannot be read as "
+                f"{self._frames}.",
+                hint="With frames='bytes' the function gets their bytes.",
             )
-        if form.decode is None:
-            if frames != "auto":
-                raise InputUnreadable(
-                    f"Submission {chunk.submission_id} was not made from a DataFrame, so its chunks cannot be read as "
-                    f"{frames}.",
-                    hint="With frames='bytes' the function gets their bytes.",
-                )
-            return encoded(function(chunk.data), form.chunk_format, form.types)
-        table = form.decode(chunk.data)
-        return encoded(function(frame_of(table) if frames == "pandas" else table), form.chunk_format, form.types)
-
-    return call
+        return form
 
 
-def _form_of(content: bytes, contents: Contents, schema: pa.Schema | None) -> _Form:
+def _bare_form(schema: pa.Schema | None) -> _Form:
     from opsq.spark.formats.result_types import ResultTypes
 
-    chunk_format = read_chunk_format(content, contents.store)
+    return _Form("parquet", None, ResultTypes(None, schema))
+
+
+def _form_of(chunk: ChunkView, schema: pa.Schema | None) -> _Form:
+    chunk_format = read_chunk_format(chunk.content, chunk.reader.store)
     if chunk_format is None:
-        return _Form("parquet", None, ResultTypes(None, schema))
+        return _bare_form(schema)
     from opsq.spark.formats.decoder import decoder
+    from opsq.spark.formats.result_types import ResultTypes
     from opsq.spark.formats.schemas import arrow_schema, read_schema
 
     name, of_chunks = chunk_format.name, arrow_schema(read_schema(chunk_format.schema))

@@ -12,18 +12,20 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from opsq.errors import OpsqError, UsageError
 from opsq.ids import parse_submission_id
 from opsq.runner.polled_consumer import Until
 from opsq.runner.pool_options import ConsumeOptions
 from opsq.spark.fleet.chunk_function import Frames
+from opsq.spark.fleet.function_process import pickled
 from opsq.spark.fleet.tasks import COLUMNS, Plan, TaskSummary, work
 from opsq.spark.session.spark_session import is_remote
 from opsq.spark.source.daemon_address import resolve
 from opsq.spark.source.result_fetch import find_source
 from opsq.spark.source.source_options import DaemonOptions
+from opsq.units import parse_duration, parse_size
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,6 +81,8 @@ def consume(
     tasks: int | None = None,
     frames: Frames = "auto",
     schema: str | StructType | pa.Schema | None = None,
+    timeout: float | str | None = None,
+    memory: int | str | None = None,
     until: Until = "empty",
     deadline_s: float | None = None,
     options: ConsumeOptions | None = None,
@@ -92,9 +96,10 @@ def consume(
         spark: the session, also one of Spark Connect; then executors and this process must reach the daemon at one
             `address`.
         command: a program and its arguments, run for each chunk: the chunk is its stdin, its stdout the result.
-        function: called for each chunk instead of a program; an exception fails the chunk (`opsq.Retry` and `opsq.Bury`
-            decide whether it is retried). It returns an Arrow table, a pandas frame, bytes or None; tables are written
-            in the format of the chunks.
+        function: called for each chunk instead of a program, in a process of its own; an exception fails the chunk
+            (`opsq.Retry` and `opsq.Bury` decide whether it is retried), and so does the death of the process, which is
+            then replaced. It returns an Arrow table, a pandas frame, bytes or None; tables are written in the format of
+            the chunks.
         strategy: the order in which chunks are wanted: text, or a tree of `opsq.strategy`.
         submission: only chunks of this one; None: of all.
         tasks: the number of consumers; those beyond the cores of the session wait until others have ended. None: one
@@ -106,6 +111,9 @@ def consume(
             declared, unless it has another type. Each result must then have the declared columns and no unknown ones;
             one that does not fit fails its chunk by the name of the column. None: columns that the chunks lack keep
             the types that they come with.
+        timeout: a chunk for which the function or program runs longer fails: seconds, or text such as "90s".
+        memory: a chunk for which the function uses more memory fails: bytes, or text such as "2G". What its process has
+            resident counts (on Linux without files that it has mapped), not what processes have that it starts.
         until: "empty": no chunk is free, reserved by any consumer or waiting for a retry; "idle": no chunk can be
             reserved; "": only the deadline ends it.
         deadline_s: start no chunk after this time; running chunks are finished.
@@ -140,6 +148,8 @@ def consume(
         function=function,
         frames=frames,
         schema=None if schema is None else given_schema(schema, spark, name="schema"),
+        timeout=timeout,
+        memory=memory,
         deadline_s=deadline_s,
     )
     summary = run_fleet(spark, plan, tasks or cores_of(spark))
@@ -156,6 +166,8 @@ def plan_fleet(
     function: Callable[[Any], Any] | None = None,
     frames: Frames = "auto",
     schema: StructType | None = None,
+    timeout: float | str | None = None,
+    memory: int | str | None = None,
     deadline_s: float | None = None,
 ) -> Plan:
     """Plan the tasks; see `consume`. The deadline starts now, and the daemon must answer."""
@@ -167,6 +179,13 @@ def plan_fleet(
         raise UsageError("schema declares what a function returns.", hint="Results of a command are bytes.")
     if not options.until and deadline_s is None:
         raise UsageError('With until="" only a deadline ends the fleet.', hint="Give deadline_s.")
+    timeout_s, memory_bytes = _limit("timeout", timeout, parse_duration), _limit("memory", memory, parse_size)
+    if command is not None and memory_bytes is not None:
+        raise UsageError(
+            "memory limits functions only.", hint='Start a program with a limit: ["prlimit", "--as=2G", …].'
+        )
+    if command is not None and timeout_s is not None:
+        options = options._replace(max_runtime_s=timeout_s)
     daemon = resolve(daemon_options)
     declared = None
     with daemon.open() as queue:
@@ -181,6 +200,8 @@ def plan_fleet(
         function=function,
         frames=frames,
         schema=declared,
+        timeout_s=timeout_s,
+        memory_bytes=None if memory_bytes is None else int(memory_bytes),
         ends_at=None if deadline_s is None else time.time() + deadline_s,
     )
 
@@ -194,11 +215,38 @@ def _chunk_format(queue: Queue, submission_id: int | None) -> str:
     return "parquet"
 
 
+def _limit(name: str, given: float | str | None, parse: Callable[[str], float]) -> float | None:
+    if given is None:
+        return None
+    try:
+        limit = parse(str(given))
+    except ValueError as error:
+        raise UsageError(f"{name}: {error}.") from error
+    if not limit:
+        raise UsageError(f"{name} is 0; it must be more, or None for no limit.")
+    return limit
+
+
+class _ByItsPickle:
+    """A function that is only its pickle where Spark has sent it: it is loaded by the process that calls it.
+
+    Pickled while Spark pickles the job, its broadcast variables go with that.
+    """
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self._function = function
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return bytes, (pickled(self._function),)
+
+
 def run_fleet(spark: SparkSession, plan: Plan, tasks_count: int) -> FleetSummary:
     """Run the job and wait for its end. The error of a task is in its summary."""
     if tasks_count < 1:
         raise UsageError(f"{tasks_count} tasks are impossible: give at least 1.")
     began_at = time.monotonic()
+    if callable(plan.function):
+        plan = replace(plan, function=_ByItsPickle(plan.function))
 
     def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa

@@ -17,18 +17,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from opsq.client.sync.connection import Connection
+from opsq.client.sync.worker_pool import Program
 from opsq.errors import OpsqError, from_code
 from opsq.runner import pool
 from opsq.runner.pool_options import ConsumeOptions
 from opsq.runner.stop_signals import StopSignals
 from opsq.runner.tally import Tally
-from opsq.spark.fleet.chunk_function import Frames, chunk_caller
+from opsq.spark.fleet.chunk_function import Frames
+from opsq.spark.fleet.function_process import add_accumulated, pack
 from opsq.spark.source.daemon_address import PATIENCE_S, Daemon
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from opsq.client.sync.chunk import Chunk
     from opsq.wire.messages import Claim
 
 COLUMNS = (
@@ -47,9 +48,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         daemon: has the chunks.
         options: which chunks, in which order, until when, and how programs are run; `stop_after_s` is ignored.
         command: the program and its arguments; None: `function` is called.
-        function: see `opsq.spark.consume`.
+        function: see `opsq.spark.consume`; on executors its pickle.
         frames: what the function gets.
         schema: the columns that are declared for what it returns.
+        timeout_s: a chunk for which the function takes longer fails; None: no limit.
+        memory_bytes: a chunk for which it uses more memory fails; None: no limit.
         ends_at: the wall clock time from which no chunk is started; None: no such end.
         patience_s: how long the daemon may be unreachable when a task starts.
     """
@@ -57,9 +60,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     daemon: Daemon
     options: ConsumeOptions
     command: tuple[str, ...] | None = None
-    function: Callable[[Any], Any] | None = None
+    function: Callable[[Any], Any] | bytes | None = None
     frames: Frames = "auto"
     schema: pa.Schema | None = None
+    timeout_s: float | None = None
+    memory_bytes: int | None = None
     ends_at: float | None = None
     patience_s: float = PATIENCE_S
 
@@ -125,9 +130,9 @@ def _consume(plan: Plan, name: str, left_s: float | None) -> tuple[int, int, int
     """Completed, failed, dead and released chunks."""
     # A wrong address is reported as such; later the daemon may be unreachable for as long as a restart takes.
     with plan.daemon.open(patience_s=plan.patience_s, name=name) as queue:
-        if plan.command is None:
-            return _call(plan, queue, left_s)
-    return _run(plan, plan.command, name, left_s)
+        if plan.function is not None:
+            return _call(plan, plan.function, queue, left_s)
+    return _run(plan, plan.command or (), name, left_s)
 
 
 def _run(plan: Plan, command: tuple[str, ...], name: str, left_s: float | None) -> tuple[int, int, int, int]:
@@ -143,28 +148,28 @@ def _run(plan: Plan, command: tuple[str, ...], name: str, left_s: float | None) 
     return outcome.completed_count, outcome.failed_count, outcome.dead_count, outcome.released_count
 
 
-def _call(plan: Plan, queue: Any, left_s: float | None) -> tuple[int, int, int, int]:
+def _call(
+    plan: Plan, function: Callable[[Any], Any] | bytes, queue: Any, left_s: float | None
+) -> tuple[int, int, int, int]:
+    """The function runs in a process of its own, so that whatever it does to that ends neither this one nor the task.
+
+    A fork server makes it, which never runs the function: a fork of this process would have the locks of threads that
+    libraries may have started here for other jobs.
+    """
     tally = Tally()
+    packed = pack(function, plan.frames, plan.schema)
+    program = Program(packed, "forkserver", on_aside=add_accumulated, on_failed=tally.failed)
     with queue.consumer(plan.options.whole_strategy) as consumer:
-        call = chunk_caller(plan.function, plan.frames, plan.schema, consumer, queue.contents)
-
-        def counted(chunk: Chunk) -> bytes:
-            try:
-                return call(chunk)
-            except (KeyboardInterrupt, GeneratorExit):
-                raise
-            except Exception:  # run_each_chunk fails the chunk with it
-                tally.failed(chunk)
-                raise
-            except BaseException as error:
-                # An exit, or a panic of a library, would end one task after the other for one chunk.
-                tally.failed(chunk)
-                raise RuntimeError(f"The function raised {type(error).__name__}: {error}") from error
-
         until = plan.options.until
         with _executor_watched(consumer.stop), _stopped_after(left_s, consumer.stop):
             counts = consumer.run_each_chunk(
-                counted, until_empty=until == "empty", until_idle=until == "idle", on_interrupt="return"
+                program,
+                mode="processes",
+                until_empty=until == "empty",
+                until_idle=until == "idle",
+                max_runtime_s=plan.timeout_s,
+                max_memory_bytes=plan.memory_bytes,
+                on_interrupt="return",
             )
         tally.lost(consumer.expired)
     dead_count = tally.dead_count(queue.link) if tally.has_failures else 0
