@@ -56,6 +56,13 @@ class EventDocument(Shape):
         )
 
 
+class EventsDocument(Shape):
+    """A page of `GET /api/v1/events`; `next` is the cursor of the request after it."""
+
+    events: list[EventDocument]
+    next: str
+
+
 def subject(event: Event) -> str:
     """What an event is about, as one names it: events of one subject come in their order everywhere."""
     if event.schedule:

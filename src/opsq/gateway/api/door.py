@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from opsq.gateway.api import changing, contents, inspecting, schedules, taking, watching
+from opsq.gateway.api import changing, contents, following, inspecting, schedules, taking, watching
 from opsq.gateway.api.endpoint import JSON, Endpoint
 from opsq.gateway.api.openapi import document
 from opsq.gateway.context import Context
@@ -22,6 +22,7 @@ PREFIX = "/api/v1"
 ENDPOINTS: tuple[Endpoint, ...] = (
     *inspecting.ENDPOINTS,
     *watching.ENDPOINTS,
+    *following.ENDPOINTS,
     *changing.ENDPOINTS,
     *schedules.ENDPOINTS,
     *taking.ENDPOINTS,

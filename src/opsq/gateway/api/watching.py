@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 from starlette.responses import Response, StreamingResponse
 
+from opsq.documents.shape import Shape
 from opsq.documents.submissions import SubmissionShape
 from opsq.errors import NotFound, OpsqError
 from opsq.gateway.api.call import Call
@@ -25,8 +26,8 @@ from opsq.wire import messages as m
 
 HEARTBEAT_S = 15.0
 _UNFINISHED = ("scheduled", "open")
-_RETRY = b"retry: 2000\n\n"
-_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+RETRY = b"retry: 2000\n\n"
+HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 class WatchQuery(Struct, forbid_unknown_fields=True):
@@ -54,7 +55,7 @@ async def watch_submission(call: Call, path: OfSubmission, query: WatchQuery, he
     if _id(first) == headers.last_event_id and first.state not in _UNFINISHED:
         return Response(status_code=204)
     stream = _events(call, submission_id, first, query.interval_s, headers.last_event_id)
-    return StreamingResponse(stream, headers=_HEADERS, media_type=EVENT_STREAM)
+    return StreamingResponse(stream, headers=HEADERS, media_type=EVENT_STREAM)
 
 
 async def _state(call: Call, submission_id: int) -> SubmissionShape:
@@ -65,7 +66,7 @@ async def _events(
     call: Call, submission_id: int, shape: SubmissionShape, interval_s: float, seen: str
 ) -> AsyncIterator[bytes]:
     """The events until the submission or the gateway has ended; the end is noticed at once."""
-    yield _RETRY
+    yield RETRY
     loop = asyncio.get_running_loop()
     ending = asyncio.ensure_future(call.ask(m.Wait(call.next_id(), submission_id), m.Shown))
     stopping = asyncio.ensure_future(call.context.stopping.wait())
@@ -75,7 +76,7 @@ async def _events(
             has_ended = shape.state not in _UNFINISHED
             if _id(shape) != seen:
                 seen, sent_at = _id(shape), loop.time()
-                yield _event("ended" if has_ended else "state", shape, seen)
+                yield server_sent("ended" if has_ended else "state", shape, seen)
             elif loop.time() - sent_at >= HEARTBEAT_S:
                 sent_at = loop.time()
                 yield b": nothing new\n\n"
@@ -96,7 +97,8 @@ def _id(shape: SubmissionShape) -> str:
     return hashlib.blake2b(msgspec.json.encode(shape), digest_size=8).hexdigest()
 
 
-def _event(name: str, shape: SubmissionShape, event_id: str) -> bytes:
+def server_sent(name: str, shape: Shape, event_id: str) -> bytes:
+    """An event of a stream."""
     return b"event: %s\nid: %s\ndata: %s\n\n" % (name.encode(), event_id.encode(), msgspec.json.encode(shape))
 
 
