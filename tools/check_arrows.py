@@ -42,7 +42,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "__main__": ANYTHING,
     "cli": ANYTHING,
     "spark": frozenset(
-        {"", "client", "content", "runner", "strategy.tree", "traces", "wire.messages"}
+        {"", "client", "content", "options", "runner", "strategy.tree", "traces", "wire.messages"}
     ),  # words of options and of the protocol
     "runner": frozenset({"client", "clock", "content", "wire.messages"}),
     "documents": frozenset({"content", "metrics", "strategy", "traces", "wire.messages"}),

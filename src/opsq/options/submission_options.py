@@ -92,6 +92,20 @@ class Rules(NamedTuple):
         }
         return {name: field for name, field in given.items() if field is not None}
 
+    def as_keywords(self) -> dict[str, Any]:
+        """The same as keyword arguments of `Producer.submit`.
+
+        Raises:
+            UsageError: as `as_fields`.
+        """
+        found = {
+            name: field
+            for name, field in self.as_fields().items()
+            if name not in ("keep_on_dead", "unique_until_start")
+        }
+        words = {"on_dead": self.on_dead, "unique_until": self.unique_until}
+        return found | {name: word for name, word in words.items() if word is not None}
+
     def _check_expiry(self, expires_s: float | None, expires_at: int | None) -> None:
         """Refuse a submission that expires before its first chunk may be handed out."""
         now = values.now_ms()

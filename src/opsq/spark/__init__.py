@@ -3,13 +3,14 @@
 PySpark and Arrow are loaded when they are first used, so that importing this package is cheap and cannot fail.
 `format("opsq")` needs no registration: Spark finds the package `pyspark_opsq` by its name.
 
-    df.write.format("opsq").mode("append").option("rowsPerChunk", 1000).save()
+    submission_id = opsq.spark.write(df, rows_per_chunk=1000)
     spark.read.format("opsq").load(submission_id)
 
 - `consume`: process chunks on the executors, with a program or a function.
 - `register`: register the data source with a session in which Spark did not find it by itself.
 - `results`: the results of a submission as a DataFrame, read in the fastest way.
 - `submission_of`: the submission that a write with an `idempotencyKey` made.
+- `write`: a DataFrame as a submission, whose id comes back.
 - `sweep`: delete what losing attempts left beside the content of submissions.
 - `build_session`, `ensure_java`: a quiet session, on any suitable Java.
 
@@ -21,11 +22,11 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from opsq.spark.fleet.driver import consume
-    from opsq.spark.notebook import register, results, submission_of, sweep
+    from opsq.spark.notebook import register, results, submission_of, sweep, write
     from opsq.spark.session.java import ensure_java
     from opsq.spark.session.spark_session import build_session
 
-__all__ = ["build_session", "consume", "ensure_java", "register", "results", "submission_of", "sweep"]
+__all__ = ["build_session", "consume", "ensure_java", "register", "results", "submission_of", "sweep", "write"]
 
 _PLACES = {
     "build_session": "opsq.spark.session.spark_session",
@@ -35,6 +36,7 @@ _PLACES = {
     "results": "opsq.spark.notebook",
     "submission_of": "opsq.spark.notebook",
     "sweep": "opsq.spark.notebook",
+    "write": "opsq.spark.notebook",
 }
 
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 import contextlib
 import json
 import time
+import uuid
 import warnings
 from typing import TYPE_CHECKING
 
 from opsq.content.manifest import PartTable
 from opsq.content.manifest import decode as decode_content
-from opsq.errors import InputUnreadable, Unreachable, UsageError
+from opsq.errors import InputUnreadable, NotFound, Unreachable, UsageError
 from opsq.spark.source.commit import STEM
 from opsq.spark.source.daemon_address import content_of, resolve, store_of
 from opsq.spark.source.result_fetch import SourceSubmission, check_final, find_source
-from opsq.spark.source.source_options import DaemonOptions, ReadOptions, camel_case, parse_read
+from opsq.spark.source.source_options import DaemonOptions, ReadOptions, camel_case, parse_read, parse_write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +43,43 @@ def register(spark: SparkSession) -> None:
 
     hide_tokens(spark)
     spark.dataSource.register(OpsqDataSource)
+
+
+def write(frame: DataFrame, **options: object) -> int:
+    """Write a DataFrame as one submission, durable when this returns.
+
+    Args:
+        frame: its rows.
+        options: of a write, as keywords: `rows_per_chunk=1000`, `idempotency_key="nightly"`,
+            `metadata={"Tenant": "acme"}`, `max_lost=3`, `backoff=(1, 2, 300)`, `wait_for_room=True`, …
+
+    Returns:
+        The id of the submission. With an `idempotency_key` it may be an earlier one of the same rows, with `unique` the
+        unfinished one that holds the key.
+
+    Raises:
+        Unreachable: the daemon cannot be reached from here; nothing was written.
+        UsageError: an option is unknown or not possible; nothing was written.
+        OpsqError: the submission was made, but is gone already.
+
+    Effects: makes the session active in this thread, which Spark's writer needs to find data sources.
+    """
+    named = {camel_case(name): _write_text(name, value) for name, value in options.items() if value is not None}
+    given = parse_write(named)
+    unique = given.rules.get("unique_key")
+    if unique is None:
+        named.setdefault("idempotencyKey", f"spark-{uuid.uuid4().hex}")
+    with resolve(given.daemon).open() as queue:
+        frame.sparkSession.createDataFrame([], "n int")
+        frame.write.format("opsq").mode("append").options(**named).save()
+        if unique is None:
+            found = queue.find(named["idempotencyKey"])
+            made: int | None = None if found is None else found.id
+        else:
+            made = next((state.submission_id for state in queue.submissions() if state.unique_key == unique), None)
+    if made is None:
+        raise NotFound("The submission was made, and is not known any more.", hint="`opsq history` has its events.")
+    return made
 
 
 def results(
@@ -198,7 +236,16 @@ def _is_key(folder: str) -> bool:
 
 
 def _text(value: object) -> str:
-    """The value of an option as text for Spark: lists as JSON, and true, not True."""
-    if isinstance(value, (list, tuple)):
+    """The value of an option as text for Spark: lists and mappings as JSON, and true, not True."""
+    if isinstance(value, (list, tuple, dict)):
         return json.dumps(value)
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _write_text(name: str, value: object) -> str:
+    """The same for an option of a write, some of which are several words in one text."""
+    if name == "backoff" and isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
+    if name == "weight" and isinstance(value, dict):
+        return ",".join(f"{key}={weight}" for key, weight in value.items())
+    return _text(value)

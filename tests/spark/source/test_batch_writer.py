@@ -23,7 +23,9 @@ import opsq
 import opsq.spark
 from daemons import end, holder
 from opsq.daemon import lifecycle
+from opsq.errors import Unreachable, UsageError
 from opsq.settings import Settings
+from opsq.wire.messages import Backoff
 from spark.conftest import folders, parts, work
 from waiting import wait_until
 
@@ -130,6 +132,57 @@ def test_options_of_the_submission_arrive(spark: SparkSession, write: Write):
     assert (state.priority, state.max_attempts, state.keep_on_dead, state.reservation_s) == (9, 2, True, 30)
     assert state.metadata == {"Tenant": "a", "run": 7}
     assert state.expires_at is not None
+
+
+def test_write_gives_the_id_back_of_a_submission_with_all_that_one_can_be_given(
+    spark: SparkSession, daemon: Settings, queue: opsq.Queue
+):
+    frame, found = rows_of(spark, 10), []
+
+    def submit() -> None:  # a thread without an active session, where Spark's writer finds no data source
+        found.append(
+            opsq.spark.write(
+                frame,
+                state_dir=daemon.state_dir,
+                rows_per_chunk=5,
+                metadata={"Tenant": "a"},
+                title="Of July",
+                max_lost=2,
+                backoff=(1, 2, 300),
+                weight={"Tenant": 2},
+                delay="1h",
+                expires="2h",
+                unique="nightly",
+                unique_until="start",
+            )
+        )
+
+    thread = Thread(target=submit)
+    thread.start()
+    thread.join()
+    [number] = found
+    state = queue.submission(number).state()
+    assert (state.title, state.metadata, state.max_lost, state.unique_key) == ("Of July", {"Tenant": "a"}, 2, "nightly")
+    assert (state.backoff, state.unique_until_start) == (Backoff(1, 2, 300), True)
+    assert state.state == "scheduled"
+    assert opsq.spark.write(rows_of(spark, 3), state_dir=daemon.state_dir, unique="nightly") == number
+    other = opsq.spark.write(frame, state_dir=daemon.state_dir)
+    assert opsq.spark.write(frame, state_dir=daemon.state_dir) not in (number, other)
+    keyed = opsq.spark.write(frame, state_dir=daemon.state_dir, idempotency_key="july")
+    assert opsq.spark.write(frame, state_dir=daemon.state_dir, idempotency_key="july") == keyed
+    assert opsq.spark.submission_of("july", state_dir=str(daemon.state_dir)) == keyed
+
+
+def test_write_that_cannot_be_is_refused_before_spark_reads_a_row(
+    spark: SparkSession, daemon: Settings, runtime_dir: Path
+):
+    frame = spark.range(1).select(f.raise_error(f.lit("read")))
+    with pytest.raises(UsageError, match=r"'maxlos' is not a known option of a write\. Did you mean maxLost"):
+        opsq.spark.write(frame, state_dir=daemon.state_dir, max_los=2)
+    with pytest.raises(UsageError, match="maxLost 0: give a number from 1 on"):
+        opsq.spark.write(frame, state_dir=daemon.state_dir, max_lost=0)
+    with pytest.raises(Unreachable):
+        opsq.spark.write(frame, state_dir=runtime_dir / "none")
 
 
 def test_empty_frame_is_a_submission_of_no_chunks_that_is_completed(

@@ -10,14 +10,24 @@ from pathlib import Path
 import pytest
 
 from opsq.errors import UsageError
+from opsq.options.option import options
+from opsq.options.submission_options import Rules
 from opsq.spark.notebook import _text, quoted
-from opsq.spark.source.source_options import METADATA_COLUMNS, parse_chunks, parse_read, parse_write, reads_chunks
+from opsq.spark.source.source_options import (
+    METADATA_COLUMNS,
+    camel_case,
+    parse_chunks,
+    parse_read,
+    parse_write,
+    reads_chunks,
+)
+from opsq.wire.messages import Backoff
 
 
 def test_write_without_options_cuts_parquet_by_bytes():
     found = parse_write({})
     assert (found.chunk_format, found.rows_per_chunk, found.bytes_per_chunk) == ("parquet", None, 1 << 20)
-    assert (found.idempotency_key, found.metadata, found.priority, found.on_dead) == (None, {}, 0, "fail")
+    assert found.rules == {}
 
 
 def test_write_options_are_read_in_any_case():
@@ -25,8 +35,8 @@ def test_write_options_are_read_in_any_case():
         {"ROWSPERCHUNK": "100", "chunkformat": "JSONL", "idempotencyKey": "nightly", "Priority": "-3", "onDead": "keep"}
     )
     assert (found.rows_per_chunk, found.bytes_per_chunk, found.chunk_format) == (100, None, "jsonl")
-    assert (found.idempotency_key, found.priority, found.on_dead) == ("nightly", -3, "keep")
-    assert (found.title, parse_write({"Title": " Of July "}).title) == (None, "Of July")
+    assert found.rules == {"idempotency_key": "nightly", "priority": -3, "on_dead": "keep"}
+    assert parse_write({"Title": " Of July "}).rules == {"title": "Of July"}
     with pytest.raises(UsageError, match="300 bytes"):
         parse_write({"title": "x" * 300})
 
@@ -40,12 +50,8 @@ def test_traceparent_is_one_of_w3c():
 
 def test_sizes_and_durations_have_units():
     found = parse_write({"bytesPerChunk": "64K", "expires": "2h", "reservation": "90", "waitForRoom": "5m"})
-    assert (found.bytes_per_chunk, found.expires_s, found.reservation_s, found.wait_for_room) == (
-        65536,
-        7200.0,
-        90.0,
-        300.0,
-    )
+    assert (found.bytes_per_chunk, found.wait_for_room) == (65536, 300.0)
+    assert found.rules == {"expires_s": 7200.0, "reservation_s": 90.0}
     assert [parse_write({"waitForRoom": text}).wait_for_room for text in ("true", "False")] == [True, False]
 
 
@@ -53,12 +59,12 @@ def test_metadata_values_are_integers_or_text_as_everywhere():
     found = parse_write(
         {"metadata": '{"Tenant": "acme", "run": 7}', "meta.part": "12", "meta.code": '"12"', "meta.word": "a b"}
     )
-    assert found.metadata == {"Tenant": "acme", "run": 7, "part": 12, "code": "12", "word": "a b"}
+    assert found.rules["metadata"] == {"Tenant": "acme", "run": 7, "part": 12, "code": "12", "word": "a b"}
 
 
 def test_json_keeps_the_case_of_keys_and_names_of_options_do_not():
-    assert parse_write({"metadata": '{"Tenant": "acme", "RUN": 7}'}).metadata == {"Tenant": "acme", "RUN": 7}
-    assert parse_write({"META.Tenant": "acme"}).metadata == {"tenant": "acme"}
+    assert parse_write({"metadata": '{"Tenant": "acme", "RUN": 7}'}).rules["metadata"] == {"Tenant": "acme", "RUN": 7}
+    assert parse_write({"META.Tenant": "acme"}).rules["metadata"] == {"tenant": "acme"}
 
 
 @pytest.mark.parametrize("key", ["Tenant", "tenant"])
@@ -68,9 +74,60 @@ def test_key_in_both_options_is_refused(key: str):
         parse_write({"metadata": f'{{"{key}": "acme"}}', "meta.Tenant": "zeta"})
 
 
+def test_write_takes_all_that_a_submission_can_be_given():
+    """One table says what a submission can be given, whoever submits; an option added there is one of a write."""
+    given = {
+        "metadata": '{"tenant": "acme"}',
+        "title": "Of July",
+        "priority": "-3",
+        "maxAttempts": "7",
+        "maxLost": "2",
+        "onDead": "keep",
+        "backoff": "1s,2,5m",
+        "weight": "tenant=2, kind=0.5",
+        "delay": "1h",
+        "at": None,
+        "expires": "2h",
+        "unique": "u",
+        "uniqueUntil": "start",
+        "idempotencyKey": None,
+        "keep": None,
+        "reservation": "90",
+    }
+    names = [option.flags[-1] for option in options(Rules).options.values()]
+    assert [camel_case(name.removeprefix("--").replace("-", "_")) for name in names] == list(given)
+    assert parse_write({name: text for name, text in given.items() if text is not None}).rules == {
+        "metadata": {"tenant": "acme"},
+        "title": "Of July",
+        "priority": -3,
+        "max_attempts": 7,
+        "max_lost": 2,
+        "on_dead": "keep",
+        "backoff": Backoff(1.0, 2.0, 300.0),
+        "weights": {"tenant": 2.0, "kind": 0.5},
+        "delay_s": 3600.0,
+        "expires_s": 7200.0,
+        "unique_key": "u",
+        "unique_until": "start",
+        "reservation_s": 90.0,
+    }
+    assert parse_write({"at": "@1000", "idempotencyKey": "k", "keep": "1d"}).rules == {
+        "not_before_at": 1_000_000,
+        "idempotency_key": "k",
+        "idempotency_keep_s": 86400.0,
+    }
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"maxLost": "0"}, "maxLost 0: give a number from 1 on"),
+        ({"backoff": "1s,2,3,4"}, "backoff 1s,2,3,4: write BASE,FACTOR,MAX"),
+        ({"uniqueUntil": "start"}, "uniqueUntil needs unique"),
+        ({"delay": "1m", "at": "@9999999999"}, "delay and at cannot be combined"),
+        ({"unique": "a", "idempotencyKey": "b"}, "unique and idempotencyKey cannot be combined"),
+        ({"delay": "2h", "expires": "1h"}, "expires 1h: no chunk is reserved before delay"),
+        ({"weight": "tenant"}, "weight tenant: write KEY=N"),
         ({"rowPerChunk": "1"}, "'rowperchunk' is not a known option of a write. Did you mean rowsPerChunk?"),
         ({"colour": "red"}, "'colour' is not a known option of a write. Known are"),
         ({"resultFormat": "csv"}, "'resultformat' is for a read, not for a write"),
@@ -84,7 +141,7 @@ def test_key_in_both_options_is_refused(key: str):
         ({"metadata": '{"run": 1.5}'}, "metadata cannot be"),
         ({"meta.a": '"open'}, "is not a JSON string"),
         ({"stateDir": "/a", "address": "b:1"}, "stateDir and address cannot be combined"),
-        ({"idempotencyKey": ""}, "a key has 1 to 1000 characters"),
+        ({"idempotencyKey": ""}, "idempotency_key is not possible"),
     ],
 )
 def test_wrong_write_option_is_refused_by_name(options: dict[str, str], message: str):

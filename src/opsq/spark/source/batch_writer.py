@@ -14,10 +14,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from opsq.client.core.new_submission import new_request_key, new_submission
+from opsq.client.core.new_submission import new_request_key
 from opsq.errors import UsageError
 from opsq.spark.formats.schemas import arrow_schema, check_writable
-from opsq.spark.source.commit import PartMessage, WritePlan, begin, submit_options, submit_parts, withdraw, write_part
+from opsq.spark.source.commit import PartMessage, WritePlan, begin, submit_parts, withdraw, write_part
 from opsq.spark.source.daemon_address import resolve, store_of
 from opsq.spark.source.source_options import WriteOptions
 
@@ -42,7 +42,6 @@ def plan_write(options: WriteOptions, schema: StructType, *, overwrite: bool) ->
     if overwrite:
         raise UsageError('A queue has nothing to overwrite: each write makes a new submission. Write .mode("append").')
     check_writable(schema, options.chunk_format)
-    new_submission(bytes(16), b"", 0, **submit_options(options))
     daemon = resolve(options.daemon)
     with daemon.open() as queue:
         store = store_of(queue)

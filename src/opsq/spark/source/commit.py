@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -63,20 +63,6 @@ class WritePlan(msgspec.Struct, frozen=True):
     def folder(self) -> str:
         """The submission's folder in the store."""
         return self.request_key.hex()
-
-
-def submit_options(options: WriteOptions) -> dict[str, Any]:
-    """The options that belong to the submission, as keywords of `Producer.submit`."""
-    return {
-        "metadata": options.metadata,
-        "title": options.title,
-        "priority": options.priority,
-        "max_attempts": options.max_attempts,
-        "on_dead": options.on_dead,
-        "expires_s": options.expires_s,
-        "reservation_s": options.reservation_s,
-        "idempotency_key": options.idempotency_key,
-    }
 
 
 def begin(plan: WritePlan) -> WritePlan:
@@ -140,7 +126,8 @@ def submit_parts(
         is_replay_safe: a repetition under the same key always has the same rows, so their bytes need not be compared.
 
     Returns:
-        The id of the submission; with an idempotency key it may be an earlier one of the same chunks.
+        The id of the submission; with an idempotency key it may be an earlier one of the same chunks, and with a unique
+        key the unfinished one that holds it, whatever its chunks.
 
     Raises:
         Conflict: the idempotency key belongs to a submission of other chunks, which is named.
@@ -164,21 +151,21 @@ def submit_parts(
     )
     trace = plan.options.traceparent or traces.current()
     with plan.daemon.open(patience_s=PATIENCE_S) as queue, traces.given(trace):
-        new = queue.describe(plan.request_key, content, **submit_options(plan.options))
+        new = queue.describe(plan.request_key, content, **plan.options.rules)
         submission = queue.submit_many([new], wait_for_room=plan.options.wait_for_room)[0]
         if not parts:
             store.delete_folder(plan.folder)
         if submission.is_new:
             with contextlib.suppress(OpsqError):  # the submission exists; `sweep` finds what is left beside it
                 delete_losing_parts(plan, {part.name for part in parts})
-        elif not is_replay_safe:
+        elif not is_replay_safe and "unique_key" not in plan.options.rules:
             found = content_of(queue, submission.id)
             earlier = None if found is None else read_chunk_format(found.content, store)
             # A resent request finds its own submission, a repeated write the first one; both have the same chunks.
             if earlier is None or earlier.digest != described.digest:
+                key = plan.options.rules.get("idempotency_key")
                 raise Conflict(
-                    f"The idempotencyKey {plan.options.idempotency_key!r} is held by submission {submission.id}, "
-                    f"which has other chunks.",
+                    f"The idempotencyKey {key!r} is held by submission {submission.id}, which has other chunks.",
                     hint=f"See `opsq show {submission.id}`; different rows, in a different order or cut differently, "
                     f"need another key.",
                 )

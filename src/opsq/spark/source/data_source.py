@@ -39,7 +39,9 @@ class OpsqDataSource(DataSource):
         title: a line for people, which `opsq list` and `opsq show` show.
         metadata: strategic metadata as a JSON object, such as {"Tenant": "acme", "run": 7}; the case of keys is kept.
         meta.KEY: one pair of it. Spark turns option names to lower case: `meta.Tenant` gives the key `tenant`.
-        priority, maxAttempts, onDead (fail or keep), expires, reservation: as in `opsq submit`.
+        priority, maxAttempts, maxLost, onDead (fail or keep), backoff (1s,2,5m), weight (KEY=N,KEY=N), delay, at,
+            expires, unique, uniqueUntil (start or done), keep, reservation: as in `opsq submit`. With `unique` the rows
+            are dropped while an unfinished submission has that key. A stream takes neither of the keys.
         traceparent: the trace that the work belongs to, as W3C Trace Context writes it; by default that of the
             environment of the driver.
         waitForRoom: `true` or a duration: wait if the daemon limits unfinished work; by default the write fails at

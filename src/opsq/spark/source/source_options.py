@@ -7,17 +7,19 @@ are compared without case; `repr` never shows a token.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 
+from opsq.client.core.new_submission import new_submission
 from opsq.errors import UsageError
+from opsq.options.option import OneOf, Option, options
+from opsq.options.submission_options import Rules
 from opsq.strategy.tree import is_integer, parse_value
-from opsq.titles import check_title
 from opsq.traces import TraceContext, read
 from opsq.units import parse_duration, parse_size
-from opsq.wire.messages import RESERVATION_MIN_S
 
 FormatName = Literal["parquet", "arrow", "jsonl", "csv", "text"]
 CHUNK_FORMATS: tuple[FormatName, ...] = ("parquet", "arrow", "jsonl", "csv", "text")
@@ -64,20 +66,16 @@ class DaemonOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WriteOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_option_name):
-    """Options of `df.write.format("opsq")`; see `OpsqDataSource`. One of the two sizes of chunks is None."""
+    """Options of `df.write.format("opsq")`; see `OpsqDataSource`. One of the two sizes of chunks is None.
+
+    `rules` are the options of any submission, as keyword arguments of `Producer.submit`.
+    """
 
     daemon: DaemonOptions
     chunk_format: FormatName
     rows_per_chunk: int | None
     bytes_per_chunk: int | None
-    idempotency_key: str | None
-    metadata: dict[str, int | str]
-    title: str | None
-    priority: int
-    max_attempts: int | None
-    on_dead: Literal["fail", "keep"]
-    expires_s: float | None
-    reservation_s: float | None
+    rules: dict[str, Any]
     wait_for_room: bool | float
     traceparent: TraceContext | None
 
@@ -134,14 +132,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         chunk_format=cast("FormatName", given.choice("chunkFormat", CHUNK_FORMATS, "parquet")),
         rows_per_chunk=rows,
         bytes_per_chunk=size_bytes if size_bytes or rows else DEFAULT_BYTES_PER_CHUNK,
-        idempotency_key=given.parsed("idempotencyKey", _within(1000, "key")),
-        metadata=given.metadata(),
-        title=given.parsed("title", check_title),
-        priority=given.parsed("priority", _integer) or 0,
-        max_attempts=given.parsed("maxAttempts", _count),
-        on_dead=cast("Literal['fail', 'keep']", given.choice("onDead", ("fail", "keep"), "fail")),
-        expires_s=given.parsed("expires", parse_duration),
-        reservation_s=given.parsed("reservation", _reservation),
+        rules=given.rules(),
         wait_for_room=given.parsed("waitForRoom", _wait) or False,
         traceparent=given.parsed("traceparent", _trace),
     )
@@ -219,10 +210,20 @@ def _names_of(options: type[msgspec.Struct], *others: str) -> tuple[str, ...]:
     return ("stateDir", "address", "token", "tokenFile", "path", *fields, *others)
 
 
+_RULES: dict[str, Option] = {
+    camel_case(declared.flags[-1].removeprefix("--").replace("-", "_")): declared
+    for declared in options(Rules).options.values()
+}
+"""What a submission can be given, from the table of `opsq submit`, by the name that the option has in Spark."""
+
 _NAMES = {
     "stream of chunks": _names_of(ChunkOptions, "mode"),
     "read": _names_of(ReadOptions, "mode"),
-    "write": _names_of(WriteOptions, "checkpointLocation"),
+    "write": (
+        *(name for name in _names_of(WriteOptions) if name != "rules"),
+        *_RULES,
+        "checkpointLocation",
+    ),
 }
 _USED_BY = {name.lower(): what for what, names in _NAMES.items() for name in names}
 """An option given to the wrong operation is reported as such."""
@@ -285,6 +286,29 @@ class _Given:
             _check_known(name, METADATA_COLUMNS, "metadata column")
         return wanted
 
+    def rules(self) -> dict[str, Any]:
+        """What the submission is given, as keyword arguments of `Producer.submit`."""
+        values: dict[str, Any] = {}
+        for (name, declared), field in zip(_RULES.items(), Rules._fields, strict=True):
+            text = self.text(name)
+            if text is None or field == "metadata":
+                continue
+            if declared.is_many:
+                values[field] = [word.strip() for word in text.split(",")]
+            else:
+                word = text.strip().lower() if isinstance(declared.read, OneOf) else text.strip()
+                values[field] = declared.read(name, word)
+        try:
+            keywords = Rules(**values).as_keywords()
+        except UsageError as error:
+            raise UsageError(_as_options(error.message), hint=error.hint and _as_options(error.hint)) from error
+        keywords["metadata"] = self.metadata()
+        for name in ("metadata", "weights"):
+            if not keywords[name]:
+                del keywords[name]
+        new_submission(bytes(16), b"", 0, **keywords)
+        return keywords
+
     def metadata(self) -> dict[str, int | str]:
         found: dict[str, int | str] = {}
         whole = self.text("metadata")
@@ -308,6 +332,11 @@ class _Given:
                     )
                 found[key] = _value(text)
         return found
+
+
+def _as_options(message: str) -> str:
+    """A message about flags of a verb as one about options: `--max-lost` is maxLost."""
+    return re.sub(r"--([a-z-]+)", lambda found: camel_case(found[1].replace("-", "_")), message)
 
 
 def _check_known(name: str, names: Iterable[str], what: str) -> None:
@@ -352,7 +381,6 @@ def _at_least(least: float, parse: Callable[[str], N], unit: str = "") -> Callab
 
 _count = _at_least(1, _integer)
 _lease = _at_least(1, parse_duration, "s")
-_reservation = _at_least(RESERVATION_MIN_S, parse_duration, "s")
 _size = _at_least(1, parse_size, " byte")
 
 

@@ -214,11 +214,12 @@ class OpsqStreamWriter(DataSourceStreamArrowWriter):
     """
 
     def __init__(self, options: WriteOptions, schema: t.StructType, overwrite: bool) -> None:
-        if options.idempotency_key is not None:
-            raise UsageError(
-                "idempotencyKey is for batch writes: a stream identifies its micro-batches by its checkpoint.",
-                hint="Leave it out, and keep the checkpointLocation.",
-            )
+        for name, field in (("idempotencyKey", "idempotency_key"), ("unique", "unique_key")):
+            if field in options.rules:
+                raise UsageError(
+                    f"{name} is for batch writes: a stream identifies its micro-batches by its checkpoint.",
+                    hint="Leave it out, and keep the checkpointLocation.",
+                )
         self.schema = schema
         self.plan = plan_write(options, schema, overwrite=overwrite)
 
@@ -243,9 +244,8 @@ class OpsqStreamWriter(DataSourceStreamArrowWriter):
         wrote = [message for message in messages if isinstance(message, StreamWrote)]
         if not any(message.part.written for message in wrote):
             return
-        options = msgspec.structs.replace(
-            self.plan.options, idempotency_key=f"spark-stream-{wrote[0].query_id}-{batchId}"
-        )
+        key = f"spark-stream-{wrote[0].query_id}-{batchId}"
+        options = msgspec.structs.replace(self.plan.options, rules=self.plan.options.rules | {"idempotency_key": key})
         plan = msgspec.structs.replace(self.plan, options=options, request_key=wrote[0].part.request_key)
         submit_parts(plan, [message.part for message in wrote], arrow_schema(self.schema), is_replay_safe=True)
 
