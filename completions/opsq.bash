@@ -116,8 +116,8 @@ _opsq() {
         weight) argument='pair none' ;;
         audit) options='--limit -n' valued='--limit -n' ;;
         'schedule list') ;;
-        'schedule add') argument='none none file' options='--tz --jitter --overlap --catch-up --from --until --pause-on-failure --metadata -m --title --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --idempotency-key --keep --reservation' valued='--tz --jitter --overlap --catch-up --from --until --metadata -m --title --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --idempotency-key --keep --reservation' ;;
-        'schedule edit') argument=none options='--when --content --tz --jitter --overlap --catch-up --from --until --pause-on-failure --metadata -m --title --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --idempotency-key --keep --reservation' valued='--when --content --tz --jitter --overlap --catch-up --from --until --metadata -m --title --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --idempotency-key --keep --reservation' ;;
+        'schedule add') argument='none none file' options='--tz --jitter --overlap --catch-up --from --until --pause-on-failure --metadata -m --title --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --expires --reservation' valued='--tz --jitter --overlap --catch-up --from --until --metadata -m --title --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --expires --reservation' ;;
+        'schedule edit') argument=none options='--when --content --tz --jitter --overlap --catch-up --from --until --pause-on-failure --metadata -m --title --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --expires --reservation' valued='--when --content --tz --jitter --overlap --catch-up --from --until --metadata -m --title --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --expires --reservation' ;;
         'schedule show') argument=none options=--next valued=--next ;;
         'schedule pause') argument=none many=1 options=--note valued=--note ;;
         'schedule resume') argument=none many=1 ;;
@@ -226,14 +226,10 @@ _opsq() {
             'schedule add --overlap') kind=words words='skip queue allow cancel' ;;
             'schedule add -m' | 'schedule add --metadata') kind=pair ;;
             'schedule add --on-dead') kind=words words='fail keep' ;;
-            'schedule add --unique' | 'schedule add --idempotency-key') kind=keys ;;
-            'schedule add --unique-until') kind=words words='start done' ;;
             'schedule edit --content') kind=file ;;
             'schedule edit --overlap') kind=words words='skip queue allow cancel' ;;
             'schedule edit -m' | 'schedule edit --metadata') kind=pair ;;
             'schedule edit --on-dead') kind=words words='fail keep' ;;
-            'schedule edit --unique' | 'schedule edit --idempotency-key') kind=keys ;;
-            'schedule edit --unique-until') kind=words words='start done' ;;
             'queue create -s' | 'queue create --strategy') kind=strategies ;;
             *' --state-dir') kind=dir ;;
             *' --socket' | *' --token-file' | *' --tls-ca-file' | *' --tls-client-cert-file' | *' --tls-client-key-file') kind=file ;;

@@ -710,12 +710,7 @@ complete -c opsq -n '__opsq_at "schedule add"' -l on-dead -x -a 'fail keep' -d '
 complete -c opsq -n '__opsq_at "schedule add"' -l backoff -x -d 'Delays between attempts, such as 1s,2,5m.'
 complete -c opsq -n '__opsq_at "schedule add"' -l weight -x -d 'Set the weight in Fair of the value that this submission has of a key.'
 complete -c opsq -n '__opsq_at "schedule add"' -l delay -x -d 'Delay the first chunk by this long.'
-complete -c opsq -n '__opsq_at "schedule add"' -l at -x -d 'Start at 2025-01-31T08:00, local time, or …Z, or @SECONDS.'
 complete -c opsq -n '__opsq_at "schedule add"' -l expires -x -d 'Expire if unfinished by then.'
-complete -c opsq -n '__opsq_at "schedule add"' -l unique -x -a '(__opsq_ask keys)' -d 'If an unfinished submission has this key, print its id instead.'
-complete -c opsq -n '__opsq_at "schedule add"' -l unique-until -x -a 'start done' -d 'How long the key is held: until the first chunk is handed out, or until the submission ends (default).'
-complete -c opsq -n '__opsq_at "schedule add"' -l idempotency-key -x -a '(__opsq_ask keys)' -d 'If a submission has this key, finished or not, print its id instead.'
-complete -c opsq -n '__opsq_at "schedule add"' -l keep -x -d 'With --idempotency-key: only a submission that has not ended longer ago than this; else any that is known.'
 complete -c opsq -n '__opsq_at "schedule add"' -l reservation -x -d 'How long a consumer may keep a chunk without a heartbeat, at least 0.1s.'
 
 # opsq schedule edit
@@ -737,12 +732,7 @@ complete -c opsq -n '__opsq_at "schedule edit"' -l on-dead -x -a 'fail keep' -d 
 complete -c opsq -n '__opsq_at "schedule edit"' -l backoff -x -d 'Delays between attempts, such as 1s,2,5m.'
 complete -c opsq -n '__opsq_at "schedule edit"' -l weight -x -d 'Set the weight in Fair of the value that this submission has of a key.'
 complete -c opsq -n '__opsq_at "schedule edit"' -l delay -x -d 'Delay the first chunk by this long.'
-complete -c opsq -n '__opsq_at "schedule edit"' -l at -x -d 'Start at 2025-01-31T08:00, local time, or …Z, or @SECONDS.'
 complete -c opsq -n '__opsq_at "schedule edit"' -l expires -x -d 'Expire if unfinished by then.'
-complete -c opsq -n '__opsq_at "schedule edit"' -l unique -x -a '(__opsq_ask keys)' -d 'If an unfinished submission has this key, print its id instead.'
-complete -c opsq -n '__opsq_at "schedule edit"' -l unique-until -x -a 'start done' -d 'How long the key is held: until the first chunk is handed out, or until the submission ends (default).'
-complete -c opsq -n '__opsq_at "schedule edit"' -l idempotency-key -x -a '(__opsq_ask keys)' -d 'If a submission has this key, finished or not, print its id instead.'
-complete -c opsq -n '__opsq_at "schedule edit"' -l keep -x -d 'With --idempotency-key: only a submission that has not ended longer ago than this; else any that is known.'
 complete -c opsq -n '__opsq_at "schedule edit"' -l reservation -x -d 'How long a consumer may keep a chunk without a heartbeat, at least 0.1s.'
 
 # opsq schedule show

@@ -905,12 +905,7 @@ _opsq() {
                 '--backoff=[Delays between attempts, such as 1s,2,5m.]:BASE,FACTOR,MAX: ' \
                 '*--weight=[Set the weight in Fair of the value that this submission has of a key.]:KEY=N: ' \
                 '--delay=[Delay the first chunk by this long.]:D: ' \
-                '--at=[Start at 2025-01-31T08\:00, local time, or …Z, or @SECONDS.]:INSTANT: ' \
                 '--expires=[Expire if unfinished by then.]:D|INSTANT: ' \
-                '--unique=[If an unfinished submission has this key, print its id instead.]:KEY:_opsq_keys' \
-                '--unique-until=[How long the key is held\: until the first chunk is handed out, or until the submission ends (default).]:start|done:(start done)' \
-                '--idempotency-key=[If a submission has this key, finished or not, print its id instead.]:KEY:_opsq_keys' \
-                '--keep=[With --idempotency-key\: only a submission that has not ended longer ago than this; else any that is known.]:D: ' \
                 '--reservation=[How long a consumer may keep a chunk without a heartbeat, at least 0.1s.]:D: ' \
                 '1:NAME: ' \
                 '2:WHEN: ' \
@@ -937,12 +932,7 @@ _opsq() {
                 '--backoff=[Delays between attempts, such as 1s,2,5m.]:BASE,FACTOR,MAX: ' \
                 '*--weight=[Set the weight in Fair of the value that this submission has of a key.]:KEY=N: ' \
                 '--delay=[Delay the first chunk by this long.]:D: ' \
-                '--at=[Start at 2025-01-31T08\:00, local time, or …Z, or @SECONDS.]:INSTANT: ' \
                 '--expires=[Expire if unfinished by then.]:D|INSTANT: ' \
-                '--unique=[If an unfinished submission has this key, print its id instead.]:KEY:_opsq_keys' \
-                '--unique-until=[How long the key is held\: until the first chunk is handed out, or until the submission ends (default).]:start|done:(start done)' \
-                '--idempotency-key=[If a submission has this key, finished or not, print its id instead.]:KEY:_opsq_keys' \
-                '--keep=[With --idempotency-key\: only a submission that has not ended longer ago than this; else any that is known.]:D: ' \
                 '--reservation=[How long a consumer may keep a chunk without a heartbeat, at least 0.1s.]:D: ' \
                 '1:NAME: ' && ret=0
               ;;

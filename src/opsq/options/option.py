@@ -113,13 +113,15 @@ def option_set(kind: type[T]) -> type[T]:
     return kind
 
 
-def options(kind: Any, **others: Option) -> Any:
+def options(kind: Any, *but: str, **others: Option) -> Any:
     """Declare the fields of an `option_set` as options of a verb, which gets them as one value.
 
     Args:
+        but: fields that are no options of this verb.
         others: declarations that take the place of those of the tuple.
     """
-    return OptionSet(kind, {**kind._field_defaults, **others})
+    fields = {name: each for name, each in kind._field_defaults.items() if name not in but}
+    return OptionSet(kind, {**fields, **others})
 
 
 # --- what a value may be ----------------------------------------------------------------------------------------------

@@ -12,6 +12,9 @@ from opsq.options import values
 from opsq.options.option import duration, option, option_set
 from opsq.units import parse_duration
 
+OF_ONE_SUBMISSION = ("not_before_at", "unique", "unique_until", "idempotency_key", "keep_s")
+"""Fields of the rules of a submission that a schedule, which makes many, cannot have."""
+
 
 def _yes_or_no(origin: str, text: str) -> bool:
     if text not in {"yes", "no"}:

@@ -57,7 +57,7 @@ def test_it_is_there_after_a_restart_and_was_made_up_for(queue):
         (["n", "@daily", "--tz", "Europe/Nowhere"], "no time zone"),
         (["a b", "@daily"], "name"),
         (["n", "@daily", "--catch-up", "some"], "--catch-up some"),
-        (["n", "@daily", "--unique", "k"], "many submissions"),
+        (["n", "@daily", "--expires", "2030-01-01T00:00Z"], "many submissions"),
         (["n", "@daily", "-m", "schedule=x"], "built in"),
         (["n", "@daily", "--from", "2027-01-02", "--until", "2027-01-01"], "end before it begins"),
     ],

@@ -23,7 +23,7 @@ from opsq.gateway.api.endpoint import JSON, Endpoint, check_media_type
 from opsq.gateway.api.option_query import declared, made, query_of
 from opsq.gateway.bodies import whole_body
 from opsq.options.option import option
-from opsq.options.schedule_options import Timing
+from opsq.options.schedule_options import OF_ONE_SUBMISSION, Timing
 from opsq.options.submission_options import Rules
 from opsq.options.values import instant
 from opsq.wire import messages as m
@@ -31,11 +31,9 @@ from opsq.wire.impossible_fields import checked
 
 BODIES = ("application/octet-stream", "text/plain", JSON, "application/x-ndjson")
 """What the chunk may be: it is kept as it is."""
-_OF_ONE = ("not_before_at", "unique", "unique_until", "idempotency_key", "keep_s")
-"""Options that hold for one submission only."""
 _WHEN = option("--when WHEN", "Fields as in cron(8), @daily and the like, or `every 15m`; needed for a new schedule.")
 
-ScheduleQuery = query_of("ScheduleQuery", _WHEN, *declared(Timing), *declared(Rules, *_OF_ONE))
+ScheduleQuery = query_of("ScheduleQuery", _WHEN, *declared(Timing), *declared(Rules, *OF_ONE_SUBMISSION))
 
 InstantText = Annotated[str, Meta(max_length=64, description="Such as 2026-03-01T00:00Z.")]
 

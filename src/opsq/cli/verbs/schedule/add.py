@@ -8,7 +8,7 @@ from opsq.cli.caller import Caller
 from opsq.cli.schedule_requests import content_of, find, remark_next
 from opsq.cli.submission_template import Template
 from opsq.options.option import argument, options
-from opsq.options.schedule_options import Timing
+from opsq.options.schedule_options import OF_ONE_SUBMISSION, Timing
 from opsq.options.submission_options import Rules
 from opsq.wire.impossible_fields import checked
 from opsq.wire.messages import Changed, PutSchedule, Schedule
@@ -23,7 +23,7 @@ def add(
         "The content of the chunk; - is stdin. By default the chunk names the schedule and the planned instant.",
     ),
     timing: Timing = options(Timing),
-    rules: Rules = options(Rules),
+    rules: Rules = options(Rules, *OF_ONE_SUBMISSION),
 ) -> None:
     """Add a schedule: the daemon makes one submission of one chunk for each planned instant, despite restarts."""
     template = Template().rules(**rules.as_fields())

@@ -7,7 +7,7 @@ from opsq.cli.schedule_requests import find, remark_next
 from opsq.cli.upload import read_whole
 from opsq.client.core.schedules import edited
 from opsq.options.option import argument, option, options
-from opsq.options.schedule_options import Timing
+from opsq.options.schedule_options import OF_ONE_SUBMISSION, Timing
 from opsq.options.submission_options import Rules
 from opsq.wire.messages import Changed, PutSchedule
 
@@ -18,7 +18,7 @@ def edit(
     when: str | None = option("--when WHEN", "A new time, as for `opsq schedule add`."),
     content: str | None = option("--content FILE|-", "New content for the chunk."),
     timing: Timing = options(Timing),
-    rules: Rules = options(Rules),
+    rules: Rules = options(Rules, *OF_ONE_SUBMISSION),
 ) -> None:
     """Change a schedule: options that are not given keep their values, and submissions already made are not affected.
 
