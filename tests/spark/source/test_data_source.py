@@ -1,6 +1,6 @@
 """What the docstring of the data source says of Spark itself.
 
-Names of options in lower case, and threads that have no active session.
+Names of options in lower case, threads that have no active session, and what SQL tells of tables.
 """
 
 from __future__ import annotations
@@ -9,8 +9,11 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import pytest
+
 import opsq
 from opsq.settings import Settings
+from spark.conftest import work
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,13 +21,13 @@ if TYPE_CHECKING:
 Write = Callable[..., opsq.Submission]
 
 
-def in_a_thread(work: Callable[[], None]) -> str:
+def in_a_thread(job: Callable[[], None]) -> str:
     """Do it in a thread of its own; the error that ended it, empty if none did."""
     said: list[str] = []
 
     def body() -> None:
         try:
-            work()
+            job()
         except Exception as error:  # noqa: BLE001  # handed to the test
             said.append(str(error))
 
@@ -65,3 +68,40 @@ def test_write_in_a_thread_of_its_own_needs_the_active_session_and_a_read_does_n
 
     assert in_a_thread(read) == ""
     assert counted == [3]
+
+
+@pytest.mark.parametrize("named", ["submission '{id}'", "path '{id}'"])
+def test_temporary_view_in_sql_has_the_results_of_its_submission(
+    spark: SparkSession, daemon: Settings, queue: opsq.Queue, write: Write, named: str
+):
+    submission = write(spark.range(10).selectExpr("id AS n", "'row ' || id AS text"), rowsPerChunk=3)
+    work(queue)
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW results USING opsq OPTIONS ({named.format(id=submission.id)}, "
+        f"columns 'n', metadataColumns '_chunk', stateDir '{daemon.state_dir}')"
+    )
+    assert spark.table("results").columns == ["n", "_chunk"]
+    assert spark.sql("SELECT sum(n), count(DISTINCT _chunk) FROM results WHERE n > 1").first()[:] == (
+        44,
+        submission.state().chunks_count,
+    )
+    with pytest.raises(Exception, match="is for a read, not for a write"):
+        spark.sql("INSERT INTO results VALUES (1, 2)")
+
+
+def test_table_of_the_catalog_is_refused_with_the_statement_that_works(
+    spark: SparkSession, daemon: Settings, queue: opsq.Queue, write: Write
+):
+    submission = write(spark.range(10), rowsPerChunk=3)
+    work(queue)
+    statement = r"CREATE TEMPORARY VIEW NAME USING opsq OPTIONS \(submission 'ID'\)"
+    options = f"OPTIONS (submission '{submission.id}', stateDir '{daemon.state_dir}')"
+    with pytest.raises(Exception, match=f"A table of Spark's catalog keeps no options.*{statement}"):
+        spark.sql(f"CREATE TABLE refused USING opsq {options}")
+    assert not spark.catalog.tableExists("refused")
+    spark.sql(f"CREATE TABLE unreadable (id BIGINT) USING opsq {options}")  # Spark does not ask the source
+    try:
+        with pytest.raises(Exception, match=f"No submission is named.*{statement}"):
+            spark.table("unreadable").collect()
+    finally:
+        spark.sql("DROP TABLE unreadable")

@@ -82,6 +82,11 @@ class OpsqDataSource(DataSource):
     other consumers get its chunks (this counts as a loss); chunks that it had processed but not acknowledged are then
     processed twice.
 
+    In SQL, results are temporary views: CREATE TEMPORARY VIEW NAME USING opsq OPTIONS (submission 'ID', columns 'a,b').
+    Spark tells a source in Python nothing of a table in its catalog, neither its name nor its options: CREATE TABLE
+    without AS SELECT is refused, and so is reading one. INSERT INTO, CREATE TABLE … AS SELECT and .saveAsTable() look
+    like .save() to it, and make a submission beside a table that cannot be read: use `opsq.spark.write`.
+
     Over Spark Connect all of this works if opsq is installed on the server and its executors. Options are resolved
     there: without stateDir and address the server's settings name the daemon, and tokenFile is a file on the server. A
     server shows the options of operations in its UI and its event log, so with `token` call `opsq.spark.register`

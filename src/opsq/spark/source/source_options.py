@@ -31,6 +31,9 @@ DEFAULT_LEASE_S = 3600.0
 DEFAULT_CHUNKS_PER_TRIGGER = 1000
 
 _META = "meta."
+_VIEW = "CREATE TEMPORARY VIEW NAME USING opsq OPTIONS (submission 'ID')"
+_OF_CATALOG = "provider"
+"""What the catalog adds to the options of a table that it creates; it forgets them all before the table is read."""
 T = TypeVar("T")
 N = TypeVar("N", int, float)
 
@@ -154,7 +157,7 @@ def parse_read(options: Mapping[str, str]) -> ReadOptions:
     if len(set(named)) != 1:
         raise UsageError(
             "No submission is named." if not named else f"Two submissions are named: {named[0]} and {named[1]}.",
-            hint="Give one id: .load(ID).",
+            hint=f"Give one id: .load(ID), or in SQL {_VIEW}.",
         )
     return ReadOptions(
         daemon=given.daemon(),
@@ -234,6 +237,12 @@ class _Given:
 
     def __init__(self, options: Mapping[str, str], what: str) -> None:
         self._texts = {str(key).lower(): str(value) for key, value in dict(options).items()}
+        if _OF_CATALOG in self._texts:
+            raise UsageError(
+                "A table of Spark's catalog keeps no options for a source in Python, so nothing would say which "
+                "submission it has.",
+                hint=f"Write {_VIEW}.",
+            )
         known = {name.lower() for name in _NAMES[what]}
         for key in self._texts:
             if key in known or (what == "write" and key.startswith(_META)):
