@@ -5,9 +5,11 @@ And the README's block on Spark run as their reader would run them.
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import os
 import runpy
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -68,6 +70,20 @@ def test_results_stream_into_a_table_while_work_goes_on(run: Run, spark: SparkSe
     assert sorted((row.n, row.square) for row in spark.read.parquet(str(target)).collect()) == [
         (n, n * n) for n in range(2000)
     ]
+
+
+def test_micro_batch_that_is_run_again_stores_and_submits_nothing_twice(run: Run, tmp_path: Path) -> None:
+    folder, checkpoint, database = tmp_path / "orders", tmp_path / "checkpoint", tmp_path / "shop.db"
+    folder.mkdir()
+    for number in range(2):
+        (folder / f"{number}.json").write_text(f'{{"id": {number}, "item": "tea"}}\n')
+        run("foreach_batch.py", folder, checkpoint, database)
+    for path in checkpoint.glob("commits/*1*"):  # as if the driver had been killed after the transaction
+        path.unlink()
+    run("foreach_batch.py", folder, checkpoint, database)
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        assert connection.execute("SELECT id, item FROM orders ORDER BY id").fetchall() == [(0, "tea"), (1, "tea")]
+        assert connection.execute("SELECT count(*) FROM opsq_outbox").fetchone() == (2,)
 
 
 @pytest.mark.usefixtures("java")

@@ -16,8 +16,8 @@ from opsq.client.core.content_access import Contents
 from opsq.client.core.new_submission import delete_content, made_before, unnamed, write_content
 from opsq.client.sync.connection import Connection
 from opsq.content import manifest
-from opsq.errors import Bug, Conflict, NoRoom, OpsqError, Refused, Unreachable, UsageError, VersionMismatch
-from opsq.ids import Handle, mask_indexes, parse_handle
+from opsq.errors import Bug, Conflict, NoRoom, NotFound, OpsqError, Refused, Unreachable, UsageError, VersionMismatch
+from opsq.ids import BLOCK_CHUNKS, Handle, mask_indexes, parse_handle
 from opsq.outbox.waiting_rows import Completion, Submission
 from opsq.wire import messages
 from opsq.wire.messages import (
@@ -28,6 +28,9 @@ from opsq.wire.messages import (
     Described,
     HeldChunks,
     NewSubmission,
+    Refusal,
+    ResultRows,
+    Results,
     SubmissionContent,
     Submit,
     Submitted,
@@ -194,10 +197,20 @@ class HandOver:
             held = item.payload.held
             [index] = mask_indexes(held.block, held.mask)
             refusal = refusals.get((held.submission_id, index))
-            if refusal is None:
+            if refusal is None or self._is_completed(refusal, index):
                 outcome.done.append(item.seq)
-            elif refusal.cause != "finalizing":
-                outcome.refused[item.seq] = f"Chunk {held.submission_id}/{index}: {refusal.message}"
+            elif refusal.cause != "submission_finalizing":
+                outcome.refused[item.seq] = refusal.message
+
+    def _is_completed(self, refusal: Refusal, index: int) -> bool:
+        """Whether a chunk was completed under another reservation: whoever had it next has found the row."""
+        if refusal.code != "already_finished":
+            return False
+        try:
+            found = self._call(lambda number: Results(number, refusal.submission_id, index, 1, 0.0, True), ResultRows)
+        except NotFound:
+            return False
+        return any(mask >> index % BLOCK_CHUNKS & 1 for mask in found.completed)
 
     def _stored(self, rows: Sequence[Completion], handles: dict[int, Handle]) -> dict[int, tuple[str, int, int]]:
         """Where large results are, by row; those of submissions that are gone are nowhere."""

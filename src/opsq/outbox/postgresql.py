@@ -45,8 +45,8 @@ _TAKE = f"""
       AND (order_key IS NULL OR pg_try_advisory_xact_lock({ORDER_LOCKS + 1}, hashtext(order_key)))
     ORDER BY seq LIMIT %s FOR UPDATE SKIP LOCKED
 """
-# Behind the lock of a key nobody else moves its rows. But a relay that had it when `_TAKE` passed the first of them may
-# have let go of both since, without success: then the others wait, too.
+# The lock of an order key keeps rows that have to wait out of the batch, but not the order by itself: a relay that had
+# it when `_TAKE` passed the first of them may have let go of both since, without success. Then the others wait, too.
 _OVERTAKING = """
     SELECT seq FROM opsq_outbox JOIN (
         SELECT order_key, max(seq) AS last, count(*) AS count FROM opsq_outbox WHERE seq = ANY(%(taken)s)

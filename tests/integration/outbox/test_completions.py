@@ -76,6 +76,23 @@ def test_consumer_that_completes_the_chunk_itself_is_not_contradicted(base: Base
     assert base.aside == []
 
 
+def test_chunk_that_its_next_consumer_has_completed_by_what_it_found_is_done(
+    base: Base, queue: opsq.Queue, settings: Settings
+) -> None:
+    """The first was killed after its commit; the second finds the result, and is faster than the relay."""
+    submission = queue.submit([b"a"] * 70)
+    for handle in reserve(settings, None, 70):
+        complete(base, handle, b"first")
+    with contextlib.closing(base.connect()) as connection:
+        for chunk in queue.consume("OldestFirst"):
+            result = outbox.completed(connection, chunk)
+            assert result is not None
+            chunk.complete(result)
+    assert base.relay_once() == (0, 0)
+    assert list(submission.results()) == [b"first"] * 70
+    assert base.aside == []
+
+
 def test_completion_that_is_handed_over_again_changes_nothing(
     base: Base, queue: opsq.Queue, settings: Settings
 ) -> None:
