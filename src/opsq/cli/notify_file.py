@@ -8,7 +8,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from opsq.errors import AlreadyRunning, InputUnreadable
+import apsw
+
+from opsq.errors import AlreadyRunning, InputUnreadable, StorageFull
 from opsq.settings import Settings
 from opsq.store.deliveries import Deliveries
 from opsq.store.state_folder import make_state_dir
@@ -20,7 +22,7 @@ def deliveries(settings: Settings) -> Iterator[Deliveries]:
     """What there is to deliver.
 
     Raises:
-        OpsqError: the file or its folder cannot be used.
+        OpsqError: the file or its folder cannot be used, or there is no room for it.
     """
     make_state_dir(settings.state_dir, is_shared=settings.is_shared)
     try:
@@ -29,6 +31,10 @@ def deliveries(settings: Settings) -> Iterator[Deliveries]:
         raise InputUnreadable(f"Cannot open {settings.notify_path}: {error.strerror}.") from error
     try:
         yield file
+    except (apsw.FullError, apsw.IOError, apsw.BusyError) as error:
+        raise StorageFull(
+            f"Cannot write {settings.notify_path}: {error}.", hint="Make room; what is to be delivered is kept."
+        ) from error
     finally:
         file.close()
 

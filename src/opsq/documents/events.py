@@ -20,6 +20,8 @@ class EventDocument(Shape):
     `cursor`: `--since` goes on behind it.
     """
 
+    # A field that is added needs a default: notify.sqlite holds older documents.
+
     cursor: str
     at: str
     kind: str

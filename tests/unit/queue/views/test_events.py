@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from opsq.errors import Bug
 from opsq.queue.chunks.fail import DEATHS_TOLD
 from opsq.queue.policy import Policy
 from opsq.store import events as stored
@@ -208,3 +209,29 @@ def test_page_of_rare_kinds_looks_at_a_bounded_number_of_rows(rig: Rig, monkeypa
     rig.submit(0)
     rows = page(rig, kinds=["completed"])
     assert (rows.events, rows.next_since, rows.last_seq) == ([], 2, 6)
+
+
+def test_calls_of_one_connection_wait_apart(rig: Rig) -> None:
+    peer = rig.connect()
+    rig.send(peer, m.Events(5, wait_s=None, kinds=["paused"]))
+    rig.send(peer, m.Events(6, wait_s=None, kinds=["completed"]))
+    pause(rig, "a")
+    assert [len(rig.replies(peer, number)) for number in (5, 6)] == [1, 0]
+    rig.submit(0)
+    [rows] = rig.replies(peer, 6)
+    assert isinstance(rows, m.EventRows)
+    assert [event.kind for event in rows.events] == ["completed"]
+    assert (peer.parked_count, rig.engine._event_stream._parked) == (0, {})
+
+
+def test_call_that_waits_is_answered_though_something_beside_the_event_cannot_be_written(rig: Rig) -> None:
+    peer, other = rig.connect(), rig.connect()
+    rig.send(peer, m.Events(5, wait_s=None))
+    rig.send(other, m.Pause(6, {"tenant": "a"}))
+    rig.send(other, m.Submit(7, [m.NewSubmission(rig.request_key(), 1, not_before_at=1 << 63)]))
+    rig.settle()
+    [rows] = rig.replies(peer, 5)
+    assert isinstance(rows, m.EventRows)
+    assert [event.kind for event in rows.events] == ["paused"]
+    with pytest.raises(Bug):
+        rig.replies(other, 7)
