@@ -37,6 +37,7 @@ _NAMES = (
     "memory",
     "idle",
     "schedules",
+    "dependants",
     "full_load",
     "cold_start",
     "submit_file",

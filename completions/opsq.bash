@@ -73,7 +73,7 @@ _opsq() {
         top) options='--metadata -m --interval' valued='--metadata -m --interval' ;;
         metrics) options='--by --output -o' valued='--by --output -o' ;;
         gateway) options='--listen --uds --metrics-by --allow-origin --connection-limit --allow-actions' valued='--listen --uds --metrics-by --allow-origin --connection-limit' ;;
-        submit) argument=file many=1 options='--bytes -b --lines -l --delimiter -d --null -0 --per-file --as-is --crlf --csv --csv-header --csv-delimiter --csv-quote --csv-escape --metadata -m --title --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --idempotency-key --keep --reservation --attach --in-place --wait-for-room --dry-run --wait --output -o --header-once --end-lines --from-json' valued='--bytes -b --lines -l --delimiter -d --crlf --csv-delimiter --csv-quote --csv-escape --metadata -m --title --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --expires --unique --unique-until --idempotency-key --keep --reservation --attach --output -o --from-json' ;;
+        submit) argument=file many=1 options='--bytes -b --lines -l --delimiter -d --null -0 --per-file --as-is --crlf --csv --csv-header --csv-delimiter --csv-quote --csv-escape --metadata -m --title --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --after --on-failed-dependency --expires --unique --unique-until --idempotency-key --keep --reservation --attach --in-place --wait-for-room --dry-run --wait --output -o --header-once --end-lines --from-json' valued='--bytes -b --lines -l --delimiter -d --crlf --csv-delimiter --csv-quote --csv-escape --metadata -m --title --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --after --on-failed-dependency --expires --unique --unique-until --idempotency-key --keep --reservation --attach --output -o --from-json' ;;
         wait) argument=open many=1 options='--state --metadata -m --older-than --newer-than --all --timeout -t' valued='--state --metadata -m --older-than --newer-than --timeout -t' ;;
         results) argument=ids options='--output -o --header-once --end-lines --csv-delimiter --csv-quote --csv-escape --follow -f --skip-dead --skip-bad' valued='--output -o --csv-delimiter --csv-quote --csv-escape' ;;
         show) argument=ids options=--running ;;
@@ -160,15 +160,16 @@ _opsq() {
             'submit --crlf') kind=words words='keep strip' ;;
             'submit -m' | 'submit --metadata') kind=pair ;;
             'submit --on-dead') kind=words words='fail keep' ;;
+            'submit --on-failed-dependency') kind=words words='cancel run keep' ;;
             'submit --unique-until') kind=words words='start done' ;;
             'submit --attach' | 'submit -o' | 'submit --output' | 'submit --from-json') kind=file ;;
-            'wait --state') kind=words words='scheduled open' ;;
+            'wait --state') kind=words words='blocked scheduled open' ;;
             'wait -m' | 'wait --metadata') kind=pair ;;
             'results -o' | 'results --output') kind=file ;;
-            'list --state') kind=words words='scheduled open completed failed cancelled expired' ;;
+            'list --state') kind=words words='blocked scheduled open completed failed cancelled expired' ;;
             'list -m' | 'list --metadata') kind=pair ;;
             'list --before') kind=ids ;;
-            'cancel --state') kind=words words='scheduled open' ;;
+            'cancel --state') kind=words words='blocked scheduled open' ;;
             'cancel -m' | 'cancel --metadata') kind=pair ;;
             'rm --state') kind=words words='completed failed cancelled expired' ;;
             'rm -m' | 'rm --metadata') kind=pair ;;

@@ -267,6 +267,8 @@ complete -c opsq -n '__opsq_at submit' -l backoff -x -d 'Delays between attempts
 complete -c opsq -n '__opsq_at submit' -l weight -x -d 'Set the weight in Fair of the value that this submission has of a key.'
 complete -c opsq -n '__opsq_at submit' -l delay -x -d 'Delay the first chunk by this long.'
 complete -c opsq -n '__opsq_at submit' -l at -x -d 'Start at 2025-01-31T08:00, local time, or …Z, or @SECONDS.'
+complete -c opsq -n '__opsq_at submit' -l after -x -d 'Wait until this submission is completed (ID:ended: has ended), or all with this metadata have ended.'
+complete -c opsq -n '__opsq_at submit' -l on-failed-dependency -x -a 'cancel run keep' -d 'If one of --after ends otherwise: be cancelled (default), run nevertheless, or wait until it is requeued.'
 complete -c opsq -n '__opsq_at submit' -l expires -x -d 'Expire if unfinished by then.'
 complete -c opsq -n '__opsq_at submit' -l unique -x -d 'If an unfinished submission has this key, print its id instead.'
 complete -c opsq -n '__opsq_at submit' -l unique-until -x -a 'start done' -d 'How long the key is held: until the first chunk is handed out, or until the submission ends (default).'
@@ -285,7 +287,7 @@ complete -c opsq -n '__opsq_at submit' -l from-json -r -F -d 'Take options from 
 
 # opsq wait
 complete -c opsq -n '__opsq_at wait' -k -a '(__opsq_ask open)'
-complete -c opsq -n '__opsq_at wait' -l state -x -a 'scheduled open' -d 'Only these states: scheduled, open.'
+complete -c opsq -n '__opsq_at wait' -l state -x -a 'blocked scheduled open' -d 'Only these states: blocked, scheduled, open.'
 complete -c opsq -n '__opsq_at wait' -s m -l metadata -x -a '(__opsq_pairs)' -d 'Only of submissions with this metadata; repeatable.'
 complete -c opsq -n '__opsq_at wait' -l older-than -x -d 'Only those submitted at least this long ago.'
 complete -c opsq -n '__opsq_at wait' -l newer-than -x -d 'Only those submitted within this time.'
@@ -309,7 +311,7 @@ complete -c opsq -n '__opsq_at show' -k -a '(__opsq_ask ids)'
 complete -c opsq -n '__opsq_at show' -l running -d 'Instead list its chunks that run now, the longest first.'
 
 # opsq list
-complete -c opsq -n '__opsq_at list' -l state -x -a 'scheduled open completed failed cancelled expired' -d 'Only these states: scheduled, open, completed, failed, cancelled, expired.'
+complete -c opsq -n '__opsq_at list' -l state -x -a 'blocked scheduled open completed failed cancelled expired' -d 'Only these states: blocked, scheduled, open, completed, failed, cancelled, expired.'
 complete -c opsq -n '__opsq_at list' -s m -l metadata -x -a '(__opsq_pairs)' -d 'Only of submissions with this metadata; repeatable.'
 complete -c opsq -n '__opsq_at list' -l older-than -x -d 'Only those submitted at least this long ago.'
 complete -c opsq -n '__opsq_at list' -l newer-than -x -d 'Only those submitted within this time.'
@@ -318,7 +320,7 @@ complete -c opsq -n '__opsq_at list' -l before -x -a '(__opsq_ask ids)' -d 'Only
 
 # opsq cancel
 complete -c opsq -n '__opsq_at cancel' -k -a '(__opsq_ask open)'
-complete -c opsq -n '__opsq_at cancel' -l state -x -a 'scheduled open' -d 'Only these states: scheduled, open.'
+complete -c opsq -n '__opsq_at cancel' -l state -x -a 'blocked scheduled open' -d 'Only these states: blocked, scheduled, open.'
 complete -c opsq -n '__opsq_at cancel' -s m -l metadata -x -a '(__opsq_pairs)' -d 'Only of submissions with this metadata; repeatable.'
 complete -c opsq -n '__opsq_at cancel' -l older-than -x -d 'Only those submitted at least this long ago.'
 complete -c opsq -n '__opsq_at cancel' -l newer-than -x -d 'Only those submitted within this time.'

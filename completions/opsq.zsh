@@ -248,6 +248,8 @@ _opsq() {
             '*--weight=[Set the weight in Fair of the value that this submission has of a key.]:KEY=N: ' \
             '--delay=[Delay the first chunk by this long.]:D: ' \
             '--at=[Start at 2025-01-31T08\:00, local time, or …Z, or @SECONDS.]:INSTANT: ' \
+            '*--after=[Wait until this submission is completed (ID\:ended\: has ended), or all with this metadata have ended.]:ID|KEY=VALUE: ' \
+            '--on-failed-dependency=[If one of --after ends otherwise\: be cancelled (default), run nevertheless, or wait until it is requeued.]:cancel|run|keep:(cancel run keep)' \
             '--expires=[Expire if unfinished by then.]:D|INSTANT: ' \
             '--unique=[If an unfinished submission has this key, print its id instead.]:KEY: ' \
             '--unique-until=[How long the key is held\: until the first chunk is handed out, or until the submission ends (default).]:start|done:(start done)' \
@@ -268,7 +270,7 @@ _opsq() {
           ;;
         wait)
           _arguments -s -S $flags \
-            '*--state=[Only these states\: scheduled, open.]:STATE:(scheduled open)' \
+            '*--state=[Only these states\: blocked, scheduled, open.]:STATE:(blocked scheduled open)' \
             '*-m+[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
             '*--metadata=[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
             '--older-than=[Only those submitted at least this long ago.]:D: ' \
@@ -300,7 +302,7 @@ _opsq() {
           ;;
         list)
           _arguments -s -S $flags \
-            '*--state=[Only these states\: scheduled, open, completed, failed, cancelled, expired.]:STATE:(scheduled open completed failed cancelled expired)' \
+            '*--state=[Only these states\: blocked, scheduled, open, completed, failed, cancelled, expired.]:STATE:(blocked scheduled open completed failed cancelled expired)' \
             '*-m+[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
             '*--metadata=[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
             '--older-than=[Only those submitted at least this long ago.]:D: ' \
@@ -311,7 +313,7 @@ _opsq() {
           ;;
         cancel)
           _arguments -s -S $flags \
-            '*--state=[Only these states\: scheduled, open.]:STATE:(scheduled open)' \
+            '*--state=[Only these states\: blocked, scheduled, open.]:STATE:(blocked scheduled open)' \
             '*-m+[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
             '*--metadata=[Only of submissions with this metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
             '--older-than=[Only those submitted at least this long ago.]:D: ' \

@@ -57,7 +57,7 @@ REFUSALS: dict[str, str] = {
     "never_planned": "{when!r} never matches a date.\nCheck its day and month.",
     "unknown_zone": "There is no time zone {zone!r}.\nUse a name such as Europe/Amsterdam.",
     "template_of_one": (
-        "Schedule {name} makes many submissions, which cannot share a key, a start or an instant of expiry.\n"
+        "Schedule {name} makes many submissions, which cannot share a key, a start, an end or what they wait for.\n"
         "Leave these out; `--expires` takes a duration."
     ),
     "empty_schedule": "Schedule {name} would end before it begins.\nGive an --until later than --from.",
@@ -79,6 +79,11 @@ REFUSALS: dict[str, str] = {
         "Keep it for less, or set finished_days to more."
     ),
     "two_expiries": "A submission has either a time to live or an expiry time, not both.",
+    "bad_dependency": "A submission waits for another one, or for a pair: name one of the two.",
+    "waits_for_itself": (
+        "The submission would wait for itself: what it waits for waits for a pair that it has.\n"
+        "Leave out that pair, or the dependency."
+    ),
     "long_content": "The content description has {size_bytes} bytes; the limit is {limit_bytes}.",
     "long_attachment": (
         "The attachment has {size_bytes} bytes; the limit is {limit_bytes}.\nAttach a path or URL instead."
@@ -89,6 +94,10 @@ REFUSALS: dict[str, str] = {
     "other_content": (
         "The request key {key} belongs to submission {submission_id}, which has other content.\n"
         "`opsq show {submission_id}` shows it; other content needs a new request key."
+    ),
+    "awaited": (
+        "Submission {submission_id} cannot be removed: submission {waiting_id} waits for it.\n"
+        "`opsq explain {waiting_id}` says how; cancel that one, or wait until it waits no more."
     ),
     "one_key_needed": "Find needs either a request key or an idempotency key.",
     # Room.
@@ -140,6 +149,7 @@ REFUSALS: dict[str, str] = {
     # The state of a chunk whose reservation is not valid.
     "submission_ended": "Chunk {submission_id}/{index}: its submission {state:past}.",
     "submission_scheduled": "Chunk {submission_id}/{index}: its submission is scheduled.",
+    "submission_blocked": "Chunk {submission_id}/{index}: its submission waits for another one.",
     "submission_finalizing": "Chunk {submission_id}/{index}: its submission is being finalized.",
     "chunk_finished": "Chunk {submission_id}/{index} is finished.",
     "chunk_waiting": (
@@ -162,6 +172,7 @@ CAUSES: dict[str, str] = {
     "retry": "waits for its retry, due {due_at:instant}",
     "behind_own": "waits behind {chunks:chunk} of its own submission",
     "scheduled": "is not due until {due_at:instant}",
+    "blocked": "is blocked by {conditions:condition}",
     "ended": "{state:past} at {finished_at:instant}",
     "full": "waits for disk space: the storage is full, and nothing is handed out",
     "draining": "waits: the daemon is stopping and hands nothing out",
@@ -212,6 +223,16 @@ FACTS: dict[str, str] = {
     "rate": "It is the rate of {bounded:each} ≤ {rate}.",
     "unmatched_strategy": "Chunks are waiting, but none for the strategy {strategy}: `opsq explain ID` says why.",
     "some_scheduled": "{submissions:submission} not due yet; the next {due_at:instant}.",
+    "some_blocked": "{submissions:submission} blocked, waiting for others: `opsq list --state blocked`.",
+    "waits_completed": "It waits until submission {submission_id} is completed; that is {state}.",
+    "waits_ended": "It waits until submission {submission_id} has ended; that is {state}.",
+    "waits_kept": (
+        "It waits until submission {submission_id} is completed, but that {state:past}. "
+        "`opsq dead requeue {submission_id}` gives it new attempts; `opsq cancel {waiting_id}` ends the wait."
+    ),
+    "waits_pair": "It waits for the end of {unfinished:submission} with {pair}.",
+    "waits_first": "It waits for submissions with {pair}; there has been none yet.",
+    "more_waits": "Other conditions: {count}.",
     "room": "{submissions:submission} not accepted yet: waiting for room in the queue.",
     "take": "`opsq consume` or `opsq reserve` would take it.",
     "consumers": "{consumers:consumer} connected, {waiting} waiting for work.",

@@ -202,6 +202,16 @@ def test_fan_out_lists_each_folder_once(opsq: Opsq):
     assert len(opsq.ok("list").lines) == 4
 
 
+def test_join_waits_for_all_parts(opsq: Opsq):
+    """join.sh: the last submission works on the results of all others."""
+    for number in range(4):
+        opsq.file(f"{number}.txt", b"line\n" * (number + 1))
+    done = run(opsq, str(EXAMPLES / "join.sh"), *(f"{number}.txt" for number in range(4)))
+    assert (done.returncode, done.stdout) == (0, "10\n")
+    assert "is blocked by 1 condition." in done.stderr
+    assert {one["state"] for one in opsq.ok("list", "--json").json["submissions"]} == {"completed"}
+
+
 def test_loop_completes_what_works(queue: Opsq):
     """loop.sh: results come out in input order."""
     submission = queue.ok("submit", "--lines", "1", "-", stdin=b"a\nb\nc\n").text

@@ -22,6 +22,25 @@ WITHDRAWN = b"withdrawn before"
 SUBMITTER = 1000
 HELD = "unique_key IS NOT NULL AND state IN ('scheduled', 'open')"
 STEPS_BACK = {
+    9: [
+        "DROP TABLE dependency",
+        "DROP TABLE dependency_due",
+        "DROP TABLE lane_coming",
+        "DROP INDEX submission_blocked",
+        "DROP INDEX submission_unique_key",
+        "DROP INDEX submission_expires",
+        "PRAGMA writable_schema = ON",
+        "UPDATE sqlite_schema SET sql = replace(sql, '''blocked'', ', '') WHERE type = 'table' AND name = 'submission'",
+        "PRAGMA writable_schema = RESET",
+        (
+            "CREATE UNIQUE INDEX submission_unique_key ON submission (unique_key) WHERE unique_key IS NOT NULL "
+            "AND unique_until != 'started' AND state IN ('scheduled', 'open')"
+        ),
+        (
+            "CREATE INDEX submission_expires ON submission (expires_at) "
+            "WHERE expires_at IS NOT NULL AND state IN ('scheduled', 'open')"
+        ),
+    ],
     8: ["DROP TABLE event"],
     7: ["DROP TABLE schedule"],
     6: [f"ALTER TABLE submission DROP COLUMN {name}" for name in ("title", "submitted_by", "submitted_from")],
@@ -136,6 +155,12 @@ def add_schedule(rig: Rig) -> None:
     rig.only(rig.connect("operator"), m.PauseSchedule(next(rig.ids), "nightly"), m.Changed)
 
 
+def add_event(rig: Rig) -> None:
+    """What schema 9 has besides: events, of which the newest is the pause of this pair."""
+    rig.only(rig.connect("operator"), m.Pause(next(rig.ids), {"tenant": "c"}), m.Changed)
+    rig.only(rig.connect("operator"), m.Resume(next(rig.ids), {"tenant": "c"}), m.Changed)
+
+
 STEPS = (
     (2, add_rules),
     (3, drop_chunk),
@@ -144,6 +169,7 @@ STEPS = (
     (6, name_submitter),
     (7, add_title),
     (8, add_schedule),
+    (9, add_event),
 )
 """What each schema has besides what the one before had."""
 

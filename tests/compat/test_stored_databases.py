@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from ast import literal_eval
 from collections.abc import Iterator
@@ -197,8 +198,29 @@ def test_stored_schedule_is_still_there_and_paused(rig: Rig) -> None:
     assert (stored.schedule.name, stored.paused_at is not None) == ("nightly", True)
 
 
+@pytest.mark.parametrize("schema", SCHEMAS[:8], indirect=True)
 def test_old_database_has_no_events_and_takes_new_ones(rig: Rig) -> None:
     assert rig.only(rig.connect(), m.Events(1), m.EventRows).events == []
     rig.only(rig.connect(), m.Pause(2, {"tenant": "new"}), m.Changed)
     [event] = rig.only(rig.connect(), m.Events(3), m.EventRows).events
     assert (event.seq, event.kind, event.metadata) == (1, "paused", {"tenant": "new"})
+
+
+@pytest.mark.parametrize("schema", SCHEMAS[8:], indirect=True)
+def test_stored_events_are_still_told(rig: Rig) -> None:
+    [*_, paused, resumed] = rig.only(rig.connect(), m.Events(1), m.EventRows).events
+    assert [(one.kind, one.metadata) for one in (paused, resumed)] == [
+        ("paused", {"tenant": "c"}),
+        ("resumed", {"tenant": "c"}),
+    ]
+
+
+def test_what_is_stored_can_be_waited_for(rig: Rig) -> None:
+    rig.keys = itertools.count(1000)
+    states = {one.submission_id: one.state for one in rig.only(rig.connect(), m.List(1), m.Listed).submissions}
+    for state in ("scheduled", "open"):
+        waited = next(one for one, found in states.items() if found == state)
+        waiting = rig.submit(1, after=[m.Dependency(waited, "ended")])
+        assert rig.show(waiting).state == "blocked"
+        rig.ask(rig.connect(), m.Cancel(2, waited))
+        assert rig.show(waiting).state == "open"

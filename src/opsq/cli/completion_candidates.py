@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 STATES: dict[str, list[str]] = {
     "ids": [],
-    "open": ["scheduled", "open"],
+    "open": ["blocked", "scheduled", "open"],
     "ended": ["completed", "failed", "cancelled", "expired"],
 }
 """Kinds that are submission ids, and the states of those that are offered."""

@@ -15,12 +15,20 @@ from opsq.documents.asking import ATTEMPTS, AskedForContent, newest_events
 from opsq.documents.chunk_inputs import ChunkInputs
 from opsq.documents.progress_meter import ProgressMeter
 from opsq.documents.shape import CauseShape, path_text
-from opsq.documents.submissions import ChunkDocument, DeadShape, EventShape, SubmissionShape, input_fields
+from opsq.documents.submissions import (
+    ChunkDocument,
+    DeadShape,
+    DependencyShape,
+    EventShape,
+    SubmissionShape,
+    input_fields,
+)
 from opsq.ids import SubmissionId
 from opsq.wire.messages import (
     Dead,
     DeadChunk,
     DeadChunks,
+    DependencyEdge,
     ExplainWork,
     Finding,
     HistoryEvent,
@@ -48,6 +56,7 @@ class ComposedSubmission(NamedTuple):
     document: SubmissionShape
     state: SubmissionState
     held_back: list[Finding]
+    dependencies: list[DependencyEdge]
     failed: list[HistoryEvent]
     meter: ProgressMeter
     inputs: ChunkInputs
@@ -93,7 +102,8 @@ def submission_document(
     document.attempts = [EventShape.from_event(event, {}, input_ranges.get(event.seq)) for event in failed]
     document.has_more_attempts = has_more
     document.held_back = CauseShape.of(shown.held_back)
-    return ComposedSubmission(document, state, shown.held_back, failed, meter, inputs)
+    document.dependencies = [DependencyShape.from_message(edge) for edge in shown.dependencies]
+    return ComposedSubmission(document, state, shown.held_back, shown.dependencies, failed, meter, inputs)
 
 
 def chunk_document(

@@ -68,8 +68,25 @@ class BackoffShape(Shape):
     max_s: float
 
 
+class DependencyShape(Shape):
+    """A submission, and another one, or a pair `key` and `value`, that it waits for, or has waited for.
+
+    `outcome`: how that ended for it; null: it waits. `void`: it has ended by itself. `on_state`: null if that is gone.
+    """
+
+    submission_id: str
+    state: str
+    on_submission_id: str | None
+    on_state: str | None
+    key: str | None
+    value: int | str | None
+    needs: str
+    on_failed_dependency: str
+    outcome: str | None
+
+
 class SubmissionShape(Shape):
-    """`opsq show`, which adds recent failures, the rate and what holds it back; a part of `list` and `wait`.
+    """`opsq show`, which adds recent failures, the rate, dependencies and what holds it back; a part of `list`, `wait`.
 
     `opsq submit --from-json` takes it.
     """
@@ -110,6 +127,7 @@ class SubmissionShape(Shape):
     rate_per_s: float | UnsetType = UNSET
     left_s: float | UnsetType = UNSET
     held_back: list[CauseShape] | UnsetType = UNSET
+    dependencies: list[DependencyShape] | UnsetType = UNSET
 
     @classmethod
     def from_state(cls, state: SubmissionState) -> Self:

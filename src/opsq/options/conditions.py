@@ -13,7 +13,7 @@ from opsq.ids import SubmissionId, parse_submission_id
 from opsq.options import values
 from opsq.options.option import OneOf, Whole, argument, duration, option, option_set
 from opsq.units import parse_duration
-from opsq.wire.messages import EVENTS, STATES, DeadFilter, HistoryFilter
+from opsq.wire.messages import EVENTS, STATES, UNFINISHED_STATES, DeadFilter, HistoryFilter
 
 
 def submission(_: str, text: str) -> SubmissionId:
@@ -44,7 +44,7 @@ def _ago(origin: str, text: str) -> int:
         return values.instant(origin, text)
 
 
-UNFINISHED, FINAL = STATES[:2], STATES[2:]
+UNFINISHED, FINAL = UNFINISHED_STATES, STATES[len(UNFINISHED_STATES) :]
 STATE = option("--state STATE...", f"Only these states: {', '.join(STATES)}.", OneOf(STATES))
 UNFINISHED_STATE = option("--state STATE...", f"Only these states: {', '.join(UNFINISHED)}.", OneOf(UNFINISHED))
 FINAL_STATE = option("--state STATE...", f"Only these states: {', '.join(FINAL)}.", OneOf(FINAL))

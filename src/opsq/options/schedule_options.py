@@ -12,7 +12,7 @@ from opsq.options import values
 from opsq.options.option import duration, option, option_set
 from opsq.units import parse_duration
 
-OF_ONE_SUBMISSION = ("not_before_at", "unique", "unique_until", "idempotency_key", "keep_s")
+OF_ONE_SUBMISSION = ("not_before_at", "after", "on_failed", "unique", "unique_until", "idempotency_key", "keep_s")
 """Fields of the rules of a submission that a schedule, which makes many, cannot have."""
 
 

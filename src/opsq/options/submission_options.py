@@ -37,6 +37,14 @@ class Rules(NamedTuple):
     not_before_at: int | None = option(
         "--at INSTANT", "Start at 2025-01-31T08:00, local time, or …Z, or @SECONDS.", values.instant
     )
+    after: list[str] = option(
+        "--after ID|KEY=VALUE...",
+        "Wait until this submission is completed (ID:ended: has ended), or all with this metadata have ended.",
+    )
+    on_failed: Literal["cancel", "run", "keep"] | None = option(
+        "--on-failed-dependency cancel|run|keep",
+        "If one of --after ends otherwise: be cancelled (default), run nevertheless, or wait until it is requeued.",
+    )
     expires: str | None = option("--expires D|INSTANT", "Expire if unfinished by then.")
     unique: str | None = option("--unique KEY", "If an unfinished submission has this key, print its id instead.")
     unique_until: Literal["start", "done"] | None = option(
@@ -69,6 +77,8 @@ class Rules(NamedTuple):
         values.exclude(unique=self.unique, idempotency_key=self.idempotency_key)
         if self.keep_s is not None and self.idempotency_key is None:
             raise UsageError("--keep needs --idempotency-key.")
+        if self.on_failed is not None and not self.after:
+            raise UsageError("--on-failed-dependency needs --after.")
         expires_s, expires_at = values.duration_or_instant("--expires", self.expires)
         self._check_expiry(expires_s, expires_at)
         given = {
@@ -82,6 +92,8 @@ class Rules(NamedTuple):
             "weights": weights_of(self.weight),
             "delay_s": self.delay_s,
             "not_before_at": self.not_before_at,
+            "after": values.dependencies(self.after) or None,
+            "on_failed_dependency": self.on_failed,
             "expires_s": expires_s,
             "expires_at": expires_at,
             "unique_key": self.unique,

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime
 
 from opsq.errors import UsageError
+from opsq.ids import parse_submission_id
 from opsq.options.option import as_option
 from opsq.strategy.tree import parse_value
 from opsq.titles import check_title
 from opsq.units import parse_duration, parse_size
-from opsq.wire.messages import RESERVATION_MIN_S, Backoff
+from opsq.wire.messages import RESERVATION_MIN_S, Backoff, Dependency
 
 VALUE_CHARACTERS = 1024
 
@@ -66,6 +67,25 @@ def metadata(pairs: Sequence[str]) -> dict[str, int | str]:
                 hint="Larger things go into --attach.",
             )
         found[key] = value(text)
+    return found
+
+
+def dependencies(words: Sequence[str]) -> list[Dependency]:
+    """What a submission waits for: `ID`, `ID:completed`, `ID:ended` or `KEY=VALUE`.
+
+    Raises:
+        UsageError: a word is none of these.
+    """
+    found = []
+    for word in words:
+        key, equals, text = word.partition("=")
+        if equals:
+            found.append(Dependency(key=check_key(key), value=value(text)))
+            continue
+        name, _, needs = word.partition(":")
+        if needs not in ("", "completed", "ended"):
+            raise UsageError(f"--after {word}: write ID, {name}:completed or {name}:ended.")
+        found.append(Dependency(parse_submission_id(name), "ended" if needs == "ended" else "completed"))
     return found
 
 

@@ -94,6 +94,8 @@ class Batch:
         self.started: dict[LiveSubmission, None] = {}
         """Submissions whose unique keys are free once this is committed."""
         self.fold: FoldSlice | None = None
+        self.told_count = 0
+        """How many of those who wait for a submission it tells of its end."""
         self.spare_bytes = 0
         """On a full disk, roughly how much of what is spare its completions take."""
         self.forbids_fold = False

@@ -91,7 +91,7 @@ class BatchWriter:
                     self._give_up(requests[number + 1 :], batch, error)
                 has_found = True
                 self._ended(own)
-                answer = state.report(error)
+                answer = error if isinstance(error, OpsqError) else state.report(error)
                 state.outbox += [(one, reply) for one, reply in own.cancel(answer, now) if one.is_connected]
             else:
                 batch.absorb(own)

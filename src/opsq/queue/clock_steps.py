@@ -66,9 +66,11 @@ class ClockSteps:
         """The instants were moved in the file."""
         for submission in self._state.live.values():
             row = submission.row
-            if row.delay_ms is not None and row.not_before_at is not None and submission.state == "scheduled":
+            is_coming = submission.state in {"blocked", "scheduled"}
+            if row.delay_ms is not None and row.not_before_at is not None and is_coming:
                 submission.row = row = row._replace(not_before_at=row.not_before_at + step_ms)
-            if row.expires_ms is not None and row.expires_at is not None and submission.state in {"scheduled", "open"}:
+            is_unfinished = submission.state in submissions.UNFINISHED_STATES
+            if row.expires_ms is not None and row.expires_at is not None and is_unfinished:
                 submission.row = row._replace(expires_at=row.expires_at + step_ms)
 
     def _cancel(self, step_ms: int) -> None:

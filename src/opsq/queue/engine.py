@@ -41,6 +41,7 @@ from opsq.queue.rule_changes import RuleChanges
 from opsq.queue.schedules.desk import ScheduleDesk
 from opsq.queue.state import EngineState
 from opsq.queue.submissions.admission import Admission
+from opsq.queue.submissions.dependencies import Dependencies
 from opsq.queue.submissions.finish import Finisher
 from opsq.queue.submissions.keys import Keys
 from opsq.queue.submissions.retention import Retention
@@ -57,6 +58,7 @@ from opsq.queue.views.running import RunningView
 from opsq.queue.views.subscriptions import Subscriptions
 from opsq.queue.views.watchdog import Waiting, Watchdog
 from opsq.store.database import Database, Deposed
+from opsq.store.submissions import SubmissionRow
 from opsq.wire import messages as m
 
 TICK_LIMIT_S = 1.0
@@ -89,7 +91,8 @@ class Engine:
         self._reservations = reservations = Reservations(state)
         self._subscriptions = subscriptions = Subscriptions(state)
         self._event_stream = event_stream = EventStream(state)
-        self._finisher = finisher = Finisher(state, reservations, self._note_ended)
+        waiting = Dependencies(state, self._note_ended, self._note_scheduled)
+        self._finisher = finisher = Finisher(state, reservations, waiting, self._note_ended)
         self._failures = Failures(state, reservations, finisher.end)
         self._expiry = Expiry(state, reservations, self._failures)
         self._leases = leases = Leases(state, reservations, self._expiry)
@@ -97,7 +100,7 @@ class Engine:
         self._admission = Admission(state, (database.path.parent, *folders))
         rule_changes = RuleChanges(state)
         keys = Keys(state)
-        self._submitter = Submitter(state, self._admission, keys, rule_changes, finisher.expire_after)
+        self._submitter = Submitter(state, self._admission, keys, rule_changes, waiting, finisher.expire_after)
         follow_ups = FollowUps(state, self._submitter.check, self._submitter.submit_one)
         self._completions = completions = Completions(
             state, reservations, folding, finisher.end, subscriptions.note_completed, follow_ups.make
@@ -122,7 +125,7 @@ class Engine:
             state, folding, self._full_disk, self._admission, self._unique_until_start, counters, now
         )
         self._views = views = BetweenCommits(state, lambda: commits.is_under_way)
-        self._timed_if_room = (self._submitter, desk, finisher, self._expiry)
+        self._timed_if_room = (self._submitter, desk, finisher, self._expiry, waiting)
         """What is done by the clock and writes: on a full disk it waits, whatever is due."""
         self._heard = now
         self._last_tick: MonoNs = now.mono
@@ -214,6 +217,9 @@ class Engine:
     def _note_ended(self, submission: LiveSubmission) -> None:
         self._subscriptions.note_ended(submission)
         self._schedules.note_ended(submission.id)
+
+    def _note_scheduled(self, row: SubmissionRow, now: Now) -> None:
+        self._submitter.wait_for_date(row, now)
 
     # --- requests ---
 

@@ -220,6 +220,8 @@ class Database:
             self.writer.execute(script)
             self.writer.execute(f"PRAGMA user_version = {number}")
             self.commit()
+        # A statement that names an index is compiled by the schema as the reader knows it, without a look at the file.
+        scalar(self.reader, "SELECT count(*) FROM owner")
 
     def _take_ownership(self) -> None:
         """Write who owns the file; if there is no room at all, the first transaction does that."""

@@ -23,6 +23,7 @@ _SUMS_OF_PAIRS = (
     f"SELECT {_COUNTED}, {_SUMMED} FROM lane l LEFT JOIN submission_lane m ON m.lane_id = l.id "
     "LEFT JOIN submission s ON s.id = m.submission_id WHERE l.id != 0 GROUP BY l.id"
 )
+_NOT_DUE = "NOT EXISTS (SELECT 1 FROM dependency_due u WHERE u.target = d.target AND u.after_id < d.submission_id)"
 _CLEARS = frozenset({history.COMPLETED, history.DEAD})
 
 
@@ -48,6 +49,7 @@ def broken_rules(connection: apsw.Connection) -> list[str]:
     found += _submission_problems(connection, pending, overlay, completed)
     found += _lane_problems(connection)
     found += _lease_problems(connection, overlay)
+    found += _dependency_problems(connection)
     return found
 
 
@@ -104,10 +106,11 @@ def _submission_problems(
         "SELECT id, state, chunks_total, chunks_completed, chunks_dead, chunks_skipped, chunks_dropped, frontier, "
         "(SELECT count(*) FROM dead WHERE submission_id = id), "
         "(SELECT count(*) FROM lane_submission WHERE submission_id = id), "
-        "(SELECT count(*) FROM submission_lane WHERE submission_id = id) "
-        "FROM submission WHERE state != 'removed'"
+        "(SELECT count(*) FROM submission_lane WHERE submission_id = id), "
+        "(SELECT count(*) FROM submission_lane m JOIN lane_coming USING (lane_id, submission_id) "
+        "WHERE m.submission_id = id) FROM submission WHERE state != 'removed'"
     )
-    for submission_id, state, total, folded, dead, skipped, dropped, frontier, dead_rows, walked, lanes in rows:
+    for submission_id, state, total, folded, dead, skipped, dropped, frontier, dead_rows, walked, lanes, coming in rows:
         name = f"Submission {submission_id} ({state})"
         pending = below.get(submission_id, 0) + max(total - frontier * 64, 0)
         pending -= sum(mask.bit_count() for block, mask in overlay.get(submission_id, {}).items() if block >= frontier)
@@ -133,6 +136,8 @@ def _submission_problems(
             found.append(f"{name} has {dead_rows} dead letters, but {dead} chunks are counted as dead.")
         if walked != (lanes + 1 if state == "open" else 0):
             found.append(f"{name} is in {walked} walks; it has {lanes} metadata pairs.")
+        if coming != (lanes if state in {"blocked", "scheduled"} else 0):
+            found.append(f"{name} is noted as coming in {coming} lanes; it has {lanes} metadata pairs.")
     return found
 
 
@@ -186,4 +191,41 @@ def _lease_problems(connection: apsw.Connection, overlay: dict[int, dict[int, in
         if mask & held.get((submission_id, block), 0):
             found.append(f"{name} holds chunks that another lease holds.")
         held[submission_id, block] = held.get((submission_id, block), 0) | mask
+    return found
+
+
+def _dependency_problems(connection: apsw.Connection) -> list[str]:
+    found = [
+        f"Submission {submission_id} is {state}, but waits for {count} others."
+        for submission_id, state, count in connection.execute(
+            "SELECT s.id, s.state, (SELECT count(*) FROM dependency d WHERE d.submission_id = s.id AND outcome IS NULL)"
+            " AS waits FROM submission s WHERE state != 'removed' AND (state = 'blocked') != (waits > 0)"
+        )
+    ]
+    found += [
+        f"Submission {submission_id} waits for {target}, which is {state or 'not there'}."
+        for submission_id, target, state in connection.execute(
+            "SELECT d.submission_id, target, s.state FROM dependency d LEFT JOIN submission s ON s.id = target "
+            "WHERE target >= 0 AND outcome IS NULL "
+            "AND (s.state IS NULL OR s.state NOT IN ('blocked', 'scheduled', 'open')) "
+            "AND NOT (s.state IN ('failed', 'cancelled', 'expired') AND needs = 'completed' AND on_failed = 'keep') "
+            f"AND {_NOT_DUE}"
+        )
+    ]
+    found += [
+        f"Submission {submission_id} waits for lane {~target}, whose submissions have ended."
+        for submission_id, target in connection.execute(
+            "SELECT submission_id, target FROM dependency d WHERE target < 0 AND outcome IS NULL "
+            "AND EXISTS (SELECT 1 FROM submission_lane m JOIN submission ON id = m.submission_id "
+            "WHERE m.lane_id = ~target AND state != 'removed') "
+            "AND NOT EXISTS (SELECT 1 FROM lane_submission WHERE lane_id = ~target) "
+            f"AND NOT EXISTS (SELECT 1 FROM lane_coming WHERE lane_id = ~target) AND {_NOT_DUE}"
+        )
+    ]
+    found += [
+        f"Submission {submission_id} waits for lane {~target}, which does not exist."
+        for submission_id, target in connection.execute(
+            "SELECT submission_id, target FROM dependency WHERE target < 0 AND ~target NOT IN (SELECT id FROM lane)"
+        )
+    ]
     return found

@@ -13,6 +13,8 @@ ALL = 0
 
 Value = int | str
 
+_NOBODY_WAITS = "NOT EXISTS (SELECT 1 FROM dependency WHERE target = ~lane.id)"
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[dict[str, tuple[int, Value]]] = msgspec.msgpack.Decoder(dict[str, tuple[int, Value]])
 
@@ -115,8 +117,18 @@ def attach(writer: apsw.Connection, submission_id: int, lane_ids: Iterable[int])
     )
 
 
+def announce(writer: apsw.Connection, submission_id: int, lane_ids: Iterable[int]) -> None:
+    """Note that a submission is unfinished, but not open."""
+    writer.executemany(
+        "INSERT INTO lane_coming (lane_id, submission_id) VALUES (?, ?)",
+        ((lane, submission_id) for lane in lane_ids),
+    )
+
+
 def enter(writer: apsw.Connection, submission_id: int, shuffle: int, priority: int, lane_ids: Iterable[int]) -> None:
     """Make an open submission visible to walks."""
+    lane_ids = tuple(lane_ids)
+    _come(writer, submission_id, lane_ids)
     writer.executemany(
         "INSERT OR IGNORE INTO lane_submission (lane_id, submission_id, shuffle, rank) VALUES (?, ?, ?, ?)",
         ((lane, submission_id, shuffle, -priority) for lane in (ALL, *lane_ids)),
@@ -124,10 +136,19 @@ def enter(writer: apsw.Connection, submission_id: int, shuffle: int, priority: i
 
 
 def leave(writer: apsw.Connection, submission_id: int, lane_ids: Iterable[int]) -> None:
-    """Take a submission out of all walks."""
+    """Take a submission out of all walks: it has ended."""
+    lane_ids = tuple(lane_ids)
+    _come(writer, submission_id, lane_ids)
     writer.executemany(
         "DELETE FROM lane_submission WHERE lane_id = ? AND submission_id = ?",
         ((lane, submission_id) for lane in (ALL, *lane_ids)),
+    )
+
+
+def _come(writer: apsw.Connection, submission_id: int, lane_ids: tuple[int, ...]) -> None:
+    writer.executemany(
+        "DELETE FROM lane_coming WHERE lane_id = ? AND submission_id = ?",
+        ((lane, submission_id) for lane in lane_ids),
     )
 
 
@@ -163,7 +184,8 @@ def forget(writer: apsw.Connection, submission_id: int) -> list[GoneLane]:
     # The counters of new submissions are written last in a batch, so they do not tell whether a lane is in use.
     gone = writer.executemany(
         "DELETE FROM lane WHERE id = ?1 AND id < (SELECT max(id) FROM lane) "
-        "AND NOT EXISTS (SELECT 1 FROM submission_lane WHERE lane_id = ?1) RETURNING id, key, value",
+        f"AND NOT EXISTS (SELECT 1 FROM submission_lane WHERE lane_id = ?1) AND {_NOBODY_WAITS} "
+        "RETURNING id, key, value",
         ((lane,) for lane in rows),
     )
     return [GoneLane._make(row) for row in gone]
@@ -178,7 +200,8 @@ def prune_slice(writer: apsw.Connection, after: int, limit: int) -> tuple[list[G
     ids = [row[0] for row in writer.execute("SELECT id FROM lane WHERE id > ? ORDER BY id LIMIT ?", (after, limit))]
     gone = writer.execute(
         "DELETE FROM lane WHERE id > ?1 AND id <= ?2 AND id != ?3 AND id < (SELECT max(id) FROM lane) "
-        "AND NOT EXISTS (SELECT 1 FROM submission_lane WHERE lane_id = lane.id) RETURNING id, key, value",
+        f"AND NOT EXISTS (SELECT 1 FROM submission_lane WHERE lane_id = lane.id) AND {_NOBODY_WAITS} "
+        "RETURNING id, key, value",
         (after, ids[-1] if ids else after, ALL),
     )
     return [GoneLane._make(row) for row in gone], ids[-1] if len(ids) == limit else 0

@@ -60,7 +60,7 @@ def find(connection: apsw.Connection, name: str) -> ScheduleRow | None:
 
 def running(connection: apsw.Connection, submission_ids: tuple[int, ...]) -> set[int]:
     """Those of these submissions that have not ended."""
-    sql = "SELECT id FROM submission WHERE id = ? AND state IN ('scheduled', 'open')"
+    sql = "SELECT id FROM submission WHERE id = ? AND state IN ('blocked', 'scheduled', 'open')"
     return {row[0] for one in submission_ids for row in connection.execute(sql, (one,))}
 
 

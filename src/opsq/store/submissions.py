@@ -13,7 +13,9 @@ from opsq.store import idempotency_keys, lanes, meta, rules
 from opsq.store.lanes import GoneLane
 
 FINAL_STATES = frozenset({"completed", "failed", "cancelled", "expired"})
-STATES = ("scheduled", "open", "completed", "failed", "cancelled", "expired")
+UNFINISHED_STATES = ("blocked", "scheduled", "open")
+STATES = (*UNFINISHED_STATES, "completed", "failed", "cancelled", "expired")
+_UNFINISHED = f"state IN {UNFINISHED_STATES!r}"
 
 REMOVE_ROWS = 2_000
 """Rows deleted per table in one slice of a removal: about 10 ms together."""
@@ -149,7 +151,7 @@ def by_unique_key(connection: apsw.Connection, unique_key: str) -> SubmissionId 
     """The unfinished submission that holds this key, if any."""
     row = connection.execute(
         "SELECT id FROM submission WHERE unique_key = ? AND unique_key IS NOT NULL AND unique_until != 'started' "
-        "AND state IN ('scheduled', 'open')",
+        f"AND {_UNFINISHED}",
         (unique_key,),
     ).fetchone()
     return SubmissionId(row[0]) if row else None
@@ -226,7 +228,7 @@ def has_until_start(connection: apsw.Connection) -> bool:
     """Whether an unfinished submission holds its unique key until it starts. Cost: those that hold one."""
     sql = (
         "SELECT 1 FROM submission INDEXED BY submission_unique_key "
-        "WHERE unique_key IS NOT NULL AND unique_until != 'started' AND state IN ('scheduled', 'open') "
+        f"WHERE unique_key IS NOT NULL AND unique_until != 'started' AND {_UNFINISHED} "
         "AND unique_until = 'start' LIMIT 1"
     )
     return connection.execute(sql).fetchone() is not None
@@ -240,14 +242,21 @@ def set_final(
     finished_at: int,
     skipped: int,
     reason: str,
-) -> None:
-    """Flip a submission into a final state and out of all lanes; its blocks stay as the record of what was skipped."""
+) -> bool:
+    """Flip a submission into a final state and out of all lanes; its blocks stay as the record of what was skipped.
+
+    Returns:
+        Whether it was unfinished; else nothing was done.
+    """
     writer.execute(
         "UPDATE submission SET state = ?, finished_at = ?, chunks_skipped = chunks_skipped + ?, reason = ? "
-        "WHERE id = ?",
+        f"WHERE id = ? AND {_UNFINISHED}",
         (state, finished_at, skipped, reason, submission_id),
     )
+    if not writer.changes():
+        return False
     lanes.leave(writer, submission_id, lane_ids)
+    return True
 
 
 def add_dead(writer: apsw.Connection, submission_id: int, count: int) -> None:
@@ -296,8 +305,7 @@ def expired(connection: apsw.Connection, wall: int, limit: int) -> list[Submissi
     return [
         SubmissionId(row[0])
         for row in connection.execute(
-            "SELECT id FROM submission WHERE expires_at <= ? AND expires_at IS NOT NULL AND state IN ('scheduled', "
-            "'open') "
+            f"SELECT id FROM submission WHERE expires_at <= ? AND expires_at IS NOT NULL AND {_UNFINISHED} "
             "AND expires_ms IS NULL ORDER BY expires_at LIMIT ?",
             (wall, limit),
         )
@@ -312,31 +320,34 @@ def with_durations(
         "SELECT id, state, not_before_at, delay_ms, expires_at, expires_ms FROM submission "
         "WHERE state = 'scheduled' AND delay_ms IS NOT NULL "
         "UNION SELECT id, state, not_before_at, delay_ms, expires_at, expires_ms FROM submission "
-        "WHERE expires_at IS NOT NULL AND expires_ms IS NOT NULL AND state IN ('scheduled', 'open')"
+        f"WHERE expires_at IS NOT NULL AND expires_ms IS NOT NULL AND {_UNFINISHED}"
     ):
         yield (SubmissionId(row[0]), *row[1:])
 
 
 def move_durations(writer: apsw.Connection, step_ms: int) -> None:
     """Move the instants that came from durations. Cost: the submissions that wait for one."""
-    writer.execute(
-        "UPDATE submission SET not_before_at = not_before_at + ? "
-        "WHERE state = 'scheduled' AND not_before_at IS NOT NULL AND delay_ms IS NOT NULL",
-        (step_ms,),
-    )
+    for state in ("blocked", "scheduled"):
+        writer.execute(
+            "UPDATE submission SET not_before_at = not_before_at + ? "
+            f"WHERE state = '{state}' AND not_before_at IS NOT NULL AND delay_ms IS NOT NULL",
+            (step_ms,),
+        )
     writer.execute(
         "UPDATE submission SET expires_at = expires_at + ? "
-        "WHERE expires_at IS NOT NULL AND state IN ('scheduled', 'open') AND expires_ms IS NOT NULL",
+        f"WHERE expires_at IS NOT NULL AND {_UNFINISHED} AND expires_ms IS NOT NULL",
         (step_ms,),
     )
 
 
 def finished_before(connection: apsw.Connection, wall: int, limit: int) -> list[SubmissionId]:
-    """Final submissions that ended before `wall`, the oldest first."""
+    """Final submissions that ended before `wall` and for which none waits, the oldest first."""
     return [
         SubmissionId(row[0])
         for row in connection.execute(
-            "SELECT id FROM submission WHERE finished_at < ? AND finished_at IS NOT NULL ORDER BY finished_at LIMIT ?",
+            "SELECT id FROM submission WHERE finished_at < ? AND finished_at IS NOT NULL "
+            "AND NOT EXISTS (SELECT 1 FROM dependency WHERE target = submission.id AND outcome IS NULL) "
+            "ORDER BY finished_at LIMIT ?",
             (wall, limit),
         )
     ]
@@ -399,6 +410,7 @@ def remove_slice(writer: apsw.Connection, submission_id: int, rows: int = REMOVE
         ("dropped", "block"),
         ("result", "block, mask"),
         ("history_block", "block, seq"),
+        ("dependency", "target"),
     ):
         writer.execute(
             f"DELETE FROM {table} WHERE submission_id = ?1 AND ({key}) IN "

@@ -21,7 +21,7 @@ from opsq.spark.source.source_options import (
     parse_write,
     reads_chunks,
 )
-from opsq.wire.messages import Backoff
+from opsq.wire.messages import Backoff, Dependency
 
 
 def test_write_without_options_cuts_parquet_by_bytes():
@@ -87,6 +87,8 @@ def test_write_takes_all_that_a_submission_can_be_given():
         "weight": "tenant=2, kind=0.5",
         "delay": "1h",
         "at": None,
+        "after": "7:ended, batch=7",
+        "onFailedDependency": "run",
         "expires": "2h",
         "unique": "u",
         "uniqueUntil": "start",
@@ -97,6 +99,8 @@ def test_write_takes_all_that_a_submission_can_be_given():
     names = [option.flags[-1] for option in options(Rules).options.values()]
     assert [camel_case(name.removeprefix("--").replace("-", "_")) for name in names] == list(given)
     assert parse_write({name: text for name, text in given.items() if text is not None}).rules == {
+        "after": [Dependency(7, "ended"), Dependency(key="batch", value=7)],
+        "on_failed_dependency": "run",
         "metadata": {"tenant": "acme"},
         "title": "Of July",
         "priority": -3,

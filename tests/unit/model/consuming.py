@@ -179,7 +179,7 @@ class Consuming(Driver):
                 undecided.append(one)
                 continue
             refusals |= judged
-            if one.then and any(chunk.intent for chunk in self.model.named(one.ticket, indexes)):
+            if one.then and one.is_genuine and any(chunk.intent for chunk in self.model.named(one.ticket, indexes)):
                 self.followers += one.then
         if undecided:
             self.promises[request.id] = None

@@ -96,6 +96,7 @@ class Driver(RuleBasedStateMachine):
 
     def _see_missed_step(self) -> None:
         """Whatever the engine is asked, it looks at the clocks first."""
+        self.model.wall = self.now.wall
         step_ms, self.model.missed_step_ms = self.model.missed_step_ms, 0
         if abs(step_ms) >= STEP_MS:
             self.model.step(step_ms)
@@ -192,6 +193,8 @@ class Driver(RuleBasedStateMachine):
         known = self.seen_entries[1] if self.seen_entries[0] is batch else 0
         self.seen_entries = (batch, len(batch.entries))
         for entry in batch.entries[known:]:
+            if entry.cancel == self.rig.engine._finisher._waiting._try_again:
+                self.model.tell()
             if isinstance(entry, dead_slices.Slice):
                 asked = self.requeues[entry.request_id]
                 indexes = [index for block, mask in entry.masks.items() for index in mask_indexes(block, mask)]
@@ -336,6 +339,9 @@ class Driver(RuleBasedStateMachine):
         While the engine does not know of a COMMIT they cannot.
         """
         assert self.rig.broken_rules() == []
+        if self.model.waiting.has_due() and self.model.flying is None:
+            waiting = self.rig.engine._finisher._waiting
+            assert waiting._is_telling or waiting.next_due() == 0, "nobody tells those who wait"
         if not self.is_committed:
             self._check_file()
             self._check_counts()

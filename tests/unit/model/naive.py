@@ -11,12 +11,23 @@ from collections.abc import Callable
 from opsq.clock import Now
 from opsq.wire import messages as m
 from unit.model.rig import Ticket
-from unit.model.things import FINAL, HEARTBEAT_S, SECOND, Chunk, Intents, Reservation, Submission
+from unit.model.things import FINAL, HEARTBEAT_S, SECOND, Chunk, Intents, Reservation, Submission, Target
+from unit.model.waiting_ones import WaitingOnes
 from unit.model.working import Working
 
 
 class Model(Working):
     """Everything there is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting = WaitingOnes(self.submissions)
+        self.wall = 0  # when the engine was asked last
+
+    def tell(self) -> None:
+        """The batch tells more of those who wait."""
+        wall = self.wall
+        self.forming.changes.append((lambda _: self.waiting.tell(wall), lambda _: None))
 
     # --- submissions ---
 
@@ -29,6 +40,7 @@ class Model(Working):
             submission.state = "completed"
         elif submission.not_before_at is not None and submission.not_before_at > now.wall:
             submission.state = "scheduled"
+        wall = now.wall
         self.coming[submission_id] = submission
         self.forming.submitted.append(submission_id)
 
@@ -39,21 +51,29 @@ class Model(Working):
                 submission.opens = now.mono + int(new.delay_s * SECOND)
             if new.expires_s is not None:
                 submission.expires = now.mono + int(new.expires_s * SECOND)
+            self.waiting.come(submission, wall)
 
         self.forming.changes.append((settle, lambda now: self._forget(submission_id)))
+
+    def waited_for(self) -> set[Target]:
+        """What somebody waits for, or will."""
+        known = {target for submission in self.submissions.values() for target in submission.waits}
+        return known | {one.submission_id or "k" for submission in self.coming.values() for one in submission.new.after}
 
     def _forget(self, submission_id: int) -> None:
         del self.coming[submission_id]
 
     def end(self, submission: Submission, state: str) -> None:
         submission.is_closing = True
+        wall = self.wall
 
         def settle(now: Now) -> None:
-            submission.state, submission.is_closing = state, False
-            for chunk in submission.chunks:
-                if chunk.state not in {"done", "dead", "dropped"}:
-                    chunk.let_go()
-                    chunk.state = "skipped"
+            submission.is_closing = False
+            if submission.state in FINAL:
+                return  # what it waited for has ended it
+            submission.state = state
+            submission.skip_all()
+            self.waiting.end(submission, wall)
 
         def undo(now: Now) -> None:
             submission.is_closing = False
@@ -181,7 +201,7 @@ class Model(Working):
                 if (
                     submission.new.delay_s is not None
                     and submission.not_before_at is not None
-                    and submission.state == "scheduled"
+                    and submission.state in {"blocked", "scheduled"}
                 ):
                     submission.not_before_at += step_ms
                 if (
@@ -269,6 +289,7 @@ class Model(Working):
 
     def begin(self) -> None:
         self.flying, self.forming = self.forming, Intents()
+        self.waiting.begin(is_full=self.is_full)
         for chunk in self.chunks():
             is_leased = (
                 chunk.reservation is not None and chunk.reservation.is_lease and not chunk.reservation.is_taken_up
@@ -293,6 +314,7 @@ class Model(Working):
             self.is_full = False
         for settle, _ in flying.changes:
             settle(now)
+        self.waiting.settled(now)
         return flying.after + flying.following
 
     def fail_batch(self, now: Now) -> None:

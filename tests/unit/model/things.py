@@ -14,6 +14,8 @@ from unit.model.rig import Ticket
 
 SECOND = 1_000_000_000
 HEARTBEAT_S = 5.0
+Target = int | str
+"""What is waited for: a submission, or a key of metadata, of which one value only is."""
 FINAL = ("completed", "failed", "cancelled", "expired")
 
 
@@ -92,6 +94,14 @@ class Submission:
     opens: int | None = None  # monotonic
     expires_at: int | None = None
     expires: int | None = None  # monotonic
+    waits: dict[Target, str] = field(default_factory=dict)  # what is not decided, and how it must end
+
+    def skip_all(self) -> None:
+        """Nothing of it will be handed out."""
+        for chunk in self.chunks:
+            if chunk.state not in {"done", "dead", "dropped"}:
+                chunk.let_go()
+                chunk.state = "skipped"
 
     @property
     def is_open(self) -> bool:

@@ -24,6 +24,7 @@ from opsq.queue.chunks import pipelined, reserve
 from opsq.queue.dispatch import front
 from opsq.queue.engine import Peer
 from opsq.queue.schedules import desk
+from opsq.queue.submissions import dependencies
 from opsq.store import dead, submissions
 from opsq.wire import messages as m
 from unit.model.consuming import numbers, times
@@ -47,6 +48,7 @@ SMALL = {
     (desk, "DUE_LIMIT"): 1,
     (desk, "INSTANTS_LIMIT"): 3,
     (desk, "WAITING_LIMIT"): 2,
+    (dependencies, "SLICE_WAITING"): 2,
 }
 """Bounds made so small that the few chunks of a test pass them."""
 
@@ -87,6 +89,9 @@ class Machine(Scheduling):
         starts=st.sampled_from([None, None, None, "delay_s", "not_before_at"]),
         ends=st.sampled_from([None, None, None, "expires_s", "expires_at"]),
         in_s=times,
+        after=st.lists(st.tuples(numbers, st.sampled_from(["completed", "completed", "ended"])), max_size=2),
+        waits_for_pair=st.sampled_from([False, False, True]),
+        policy=st.sampled_from(["cancel", "run", "keep"]),
     )
     def submit(
         self,
@@ -96,6 +101,9 @@ class Machine(Scheduling):
         starts: str | None,
         ends: str | None,
         in_s: float,
+        after: list[tuple[int, str]],
+        waits_for_pair: bool,
+        policy: str,
     ) -> None:
         if len(self.model.submissions) > 6:
             return
@@ -104,6 +112,11 @@ class Machine(Scheduling):
         for name in (starts, ends):
             if name is not None:
                 options[name] = in_s if name.endswith("_s") else self.now.wall + int(in_s * 1000)
+        if "metadata" not in options and not self.is_committed:  # so that no circle can arise
+            on = [s.id for s in self.model.submissions.values() if not (s.is_closing and s.state in FINAL)]
+            found = [m.Dependency(on[number % len(on)], needs) for number, needs in after if on]
+            found += [m.Dependency(key="k", value=1)] * waits_for_pair
+            options |= {"after": found, "on_failed_dependency": policy}
         new = msgspec.structs.replace(m.NewSubmission(self.rig.request_key(), chunks_count), **options)
         self._submit(self._peer(peer), [new])
 
@@ -187,7 +200,12 @@ class Machine(Scheduling):
 
     @rule(peer=numbers, number=numbers)
     def remove(self, peer: int, number: int) -> None:
-        final = [s.id for s in self.model.submissions.values() if s.state in FINAL and not s.is_closing]
+        waited_for = self.model.waited_for()
+        final = [
+            s.id
+            for s in self.model.submissions.values()
+            if s.state in FINAL and not s.is_closing and s.id not in waited_for
+        ]
         if final:
             submission_id = final[number % len(final)]
             self.model.remove(submission_id)
@@ -244,8 +262,11 @@ class Machine(Scheduling):
     def sql_commit(self) -> None:
         """The COMMIT has ended in its thread; the engine does not know yet."""
         self.rig.database.commit()
+        has_waiting = self.model.waiting.has_any() or bool(self.model.waited_for())
         self.model.become_visible()
         self.is_committed = True
+        if has_waiting:
+            self.end()  # what the batch has opened would be handed out before the model knows
 
     @precondition(lambda self: self.is_committed)
     @rule()
@@ -269,7 +290,8 @@ class Machine(Scheduling):
         if self.model.flying is not None:
             if not self.is_committed:
                 self.sql_commit()
-            self.end()
+            if self.is_committed:
+                self.end()
 
     @precondition(lambda self: self.model.flying is not None and not self.is_committed)
     @rule()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _GOOD = frozenset({"next", "reserved", "completed"})
 _WAITING = frozenset(
-    {"behind", "delayed", "scheduled", "limited", "gated", "ending", "draining", "skipped", "cancelled"}
+    {"behind", "delayed", "scheduled", "blocked", "limited", "gated", "ending", "draining", "skipped", "cancelled"}
 )
 _CLAUSES = re.compile(r" (?=(?:FROM|WHERE|AND|ORDER BY|LIMIT)\b)")
 _WORDS = re.compile(

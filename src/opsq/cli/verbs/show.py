@@ -11,6 +11,7 @@ from opsq.cli.output import attempts, running_chunks
 from opsq.content.input_file import STDIN
 from opsq.documents.asking import running as chunks_running
 from opsq.documents.composing import ComposedSubmission, submission_document
+from opsq.documents.dependency_text import dependency_rows
 from opsq.documents.submission_text import backoff_text, pairs_text, reason_text, span_text
 from opsq.documents.submissions import RunningDocument, SubmissionShape
 from opsq.errors import UsageError
@@ -104,6 +105,7 @@ def _details(caller: Caller, found: ComposedSubmission, reason: str, held: list[
     counts = ("chunks", "completed", "waiting", "delayed", "reserved", "dead", "skipped")
     rows += [(name, getattr(shape, name)) for name in counts]
     rows += [("blocked", sentence) for sentence in held]
+    rows += dependency_rows(state.submission_id, found.dependencies)
     rows += [
         ("rate", meter.rate_text()),
         ("time left", meter.left_text().removesuffix(" left")),

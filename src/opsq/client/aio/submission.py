@@ -23,6 +23,7 @@ from opsq.wire.messages import (
     Dead,
     DeadChunk,
     DeadChunks,
+    DependencyEdge,
     Describe,
     Described,
     Drop,
@@ -64,6 +65,14 @@ class AsyncSubmission:
     async def state(self) -> SubmissionState:
         """Its state and counts now."""
         return (await self._link.call(Show(self._link.next_id(), self.id), Shown)).submission
+
+    async def dependencies(self) -> list[DependencyEdge]:
+        """What it waits or has waited for, what those do, and then who waits for it: the nearest, of each at most 100.
+
+        Raises:
+            NotFound: there is no such submission.
+        """
+        return (await self._link.call(Show(self._link.next_id(), self.id), Shown)).dependencies
 
     async def wait(self, timeout_s: float | None = None) -> SubmissionState:
         """Wait until it is final; see `Submission.wait`."""

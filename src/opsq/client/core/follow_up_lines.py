@@ -20,7 +20,8 @@ from opsq.content.input_file import open_input
 from opsq.content.manifest import Content
 from opsq.content.splitter import DEFAULT_CHUNK_BYTES, Splitting
 from opsq.errors import InputUnreadable, OpsqError, UsageError
-from opsq.wire.messages import FOLLOW_UPS_LIMIT, Backoff, Welcome
+from opsq.ids import parse_submission_id
+from opsq.wire.messages import FOLLOW_UPS_LIMIT, Backoff, Dependency, Welcome
 
 LINE_LIMIT_BYTES = 16 << 20
 """The longest line; more content belongs into a file."""
@@ -55,6 +56,24 @@ class Pauses(msgspec.Struct, forbid_unknown_fields=True):
     max_s: float
 
 
+class Waited(msgspec.Struct, forbid_unknown_fields=True):
+    """What is waited for: a submission, or all that have the pair of `key` and `value`."""
+
+    submission_id: str | None = None
+    needs: Literal["completed", "ended"] = "completed"
+    key: str | None = None
+    value: Value | None = None
+
+    def as_dependency(self) -> Dependency:
+        """The same as a part of a message.
+
+        Raises:
+            NotFound: the id is none.
+        """
+        submission_id = None if self.submission_id is None else parse_submission_id(self.submission_id)
+        return Dependency(submission_id, self.needs, self.key, self.value)
+
+
 class FollowUpShape(msgspec.Struct, forbid_unknown_fields=True):
     """A follow-up: a submission that is made in the commit of the completion. Fields are named as in Python."""
 
@@ -77,6 +96,8 @@ class FollowUpShape(msgspec.Struct, forbid_unknown_fields=True):
     unique_until: Literal["start", "done"] | UnsetType = UNSET
     idempotency_key: str | UnsetType = UNSET
     idempotency_keep_s: float | UnsetType = UNSET
+    after: list[Waited] | UnsetType = UNSET
+    on_failed_dependency: Literal["cancel", "run", "keep"] | UnsetType = UNSET
 
     def as_follow_up(self) -> FollowUp:
         """What it describes.
@@ -93,6 +114,8 @@ class FollowUpShape(msgspec.Struct, forbid_unknown_fields=True):
         options = {name: option for name, option in given.items() if option is not UNSET}
         if "attachment" in options:
             options["attachment"] = _bytes(options["attachment"])
+        if isinstance(self.after, list):
+            options["after"] = [one.as_dependency() for one in self.after]
         if isinstance(self.backoff, Pauses):
             options["backoff"] = Backoff(self.backoff.base_s, self.backoff.factor, self.backoff.max_s)
         return options

@@ -9,20 +9,32 @@ import datetime as dt
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, Unpack
 
 from opsq.client.core.arguments import converted
 from opsq.client.core.content_access import Contents
 from opsq.errors import UsageError
+from opsq.ids import SubmissionId
 from opsq.titles import check_title
 from opsq.wire.impossible_fields import checked
-from opsq.wire.messages import Backoff, CheckCapacity, Created, NewSubmission, SubmissionContent, Welcome
+from opsq.wire.messages import Backoff, CheckCapacity, Created, Dependency, NewSubmission, SubmissionContent, Welcome
 
 if TYPE_CHECKING:
     from opsq.content.manifest import Content
 
 Moment = dt.datetime | int
 """An aware datetime, or milliseconds since 1970 UTC."""
+
+
+class Identified(Protocol):
+    """A handle to a submission."""
+
+    id: SubmissionId
+
+
+Other = int | Identified
+After = Other | tuple[Other, Literal["completed", "ended"]] | Mapping[str, int | str] | Dependency
+"""What a submission waits for: another one, by itself or its id, and how that must end; or all that have a pair."""
 
 SUBMISSIONS_LIMIT_COUNT = 10_000
 """At most this many submissions fit one frame."""
@@ -52,11 +64,13 @@ class SubmitOptions(TypedDict, total=False):
     idempotency_key: str | None
     idempotency_keep_s: float | None
     title: str | None
+    after: Sequence[After]
+    on_failed_dependency: Literal["cancel", "run", "keep"]
 
 
 _CHUNKS = (bytes, bytearray, memoryview)
 """What a chunk may be; a union of them takes six times as long to look through."""
-_NOT_NONE = frozenset({"priority", "on_dead", "unique_until"})
+_NOT_NONE = frozenset({"priority", "on_dead", "unique_until", "on_failed_dependency"})
 """The options that None is refused for; for all others it is the default."""
 
 
@@ -161,6 +175,10 @@ def new_submission(
         raise UsageError(f"on_dead is {on_dead!r}; it may be 'fail' or 'keep'.")
     if unique_until not in ("start", "done"):
         raise UsageError(f"unique_until is {unique_until!r}; it may be 'start' or 'done'.")
+    if fields.get("on_failed_dependency", "cancel") not in ("cancel", "run", "keep"):
+        raise UsageError(
+            f"on_failed_dependency is {fields['on_failed_dependency']!r}; it may be 'cancel', 'run' or 'keep'."
+        )
     if unique_until == "start" and "unique_key" not in fields:
         raise UsageError("unique_until needs a unique_key.")
     for first, second in (("delay_s", "not_before_at"), ("expires_s", "expires_at")):
@@ -179,6 +197,23 @@ def new_submission(
         **fields,
     )
     return checked(new)
+
+
+def _dependency(one: After) -> Dependency:
+    if isinstance(one, Dependency):
+        return one
+    if isinstance(one, Mapping):
+        [(key, value)] = one.items()
+        return Dependency(key=key, value=value)
+    other, needs = one if isinstance(one, tuple) else (one, "completed")
+    submission_id: Any = getattr(other, "id", other)
+    return Dependency(int(submission_id), needs)
+
+
+def _dependencies(after: Sequence[After]) -> list[Dependency]:
+    if not isinstance(after, Sequence):  # options are read twice, before and after the content
+        raise TypeError
+    return [_dependency(one) for one in after]
 
 
 def check_count(submissions: Sequence[NewSubmission]) -> None:
@@ -254,4 +289,5 @@ _CONVERTED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "not_before_at": ("a moment", to_ms),
     "expires_at": ("a moment", to_ms),
     "title": ("a line of text", check_title),
+    "after": ("a list of submissions, or of pairs of metadata", _dependencies),
 }

@@ -78,6 +78,10 @@ class Producer:
             on_dead: a dead chunk fails the submission at once ("fail"), or the rest goes on ("keep").
             delay_s: offered not before this many seconds from now.
             not_before_at: offered not before this moment: an aware datetime, or milliseconds since 1970 UTC.
+            after: what it waits for: submissions, or their ids, that must be completed, `(id, "ended")` for one that
+                may end in any way, `{key: value}` for the end of all that have this pair.
+            on_failed_dependency: if one that must be completed ends otherwise: be cancelled, run nevertheless ("run"),
+                or wait until it is requeued and completed ("keep").
             expires_s: expires if unfinished in this many seconds from now.
             expires_at: expires if unfinished at this moment.
             unique_key: while an unfinished submission has this key, it is returned instead of making a new one.
@@ -96,6 +100,8 @@ class Producer:
 
         Raises:
             UsageError: a value is out of its range, or an operation cannot be written in that format.
+            NotFound: there is no such submission to wait for.
+            Conflict: it would wait for itself, by way of a pair that it has.
             ChunkTooLarge: a chunk is above the daemon's chunk limit.
             NoRoom: too much is unfinished, or too little of the disk is free; nothing is left of it.
             StorageFull: the disk is full; nothing is left of it.

@@ -22,6 +22,7 @@ from opsq.wire.messages import (
     Dead,
     DeadChunk,
     DeadChunks,
+    DependencyEdge,
     Describe,
     Described,
     Drop,
@@ -65,6 +66,14 @@ class Submission:
             NotFound: there is no such submission.
         """
         return self._link.call(Show(self._link.next_id(), self.id), Shown).submission
+
+    def dependencies(self) -> list[DependencyEdge]:
+        """What it waits or has waited for, what those do, and then who waits for it: the nearest, of each at most 100.
+
+        Raises:
+            NotFound: there is no such submission.
+        """
+        return self._link.call(Show(self._link.next_id(), self.id), Shown).dependencies
 
     def wait(self, timeout_s: float | None = None) -> SubmissionState:
         """Wait until it is completed, failed, cancelled or expired; the daemon pushes it.

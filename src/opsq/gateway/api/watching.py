@@ -25,7 +25,6 @@ from opsq.ids import parse_submission_id
 from opsq.wire import messages as m
 
 HEARTBEAT_S = 15.0
-_UNFINISHED = ("scheduled", "open")
 RETRY = b"retry: 2000\n\n"
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
@@ -52,7 +51,7 @@ async def watch_submission(call: Call, path: OfSubmission, query: WatchQuery, he
     """
     submission_id = parse_submission_id(path.submission_id)
     first = await _state(call, submission_id)
-    if _id(first) == headers.last_event_id and first.state not in _UNFINISHED:
+    if _id(first) == headers.last_event_id and first.state not in m.UNFINISHED_STATES:
         return Response(status_code=204)
     stream = _events(call, submission_id, first, query.interval_s, headers.last_event_id)
     return StreamingResponse(stream, headers=HEADERS, media_type=EVENT_STREAM)
@@ -73,7 +72,7 @@ async def _events(
     sent_at = loop.time()
     try:
         while True:
-            has_ended = shape.state not in _UNFINISHED
+            has_ended = shape.state not in m.UNFINISHED_STATES
             if _id(shape) != seen:
                 seen, sent_at = _id(shape), loop.time()
                 yield server_sent("ended" if has_ended else "state", shape, seen)

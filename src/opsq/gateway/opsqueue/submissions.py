@@ -40,7 +40,7 @@ _MAX_LOST = 1 << 31
 _BACKOFF = (0.0, 1.0, 0.0)
 _ROOM_WAIT_S = 30.0
 _KNOWN_LIMIT = 128
-IN_PROGRESS = ("open", "scheduled")
+IN_PROGRESS = ("open", "scheduled", "blocked")
 
 
 class Format(msgspec.Struct, tag_field="format", tag="opsqueue"):

@@ -37,7 +37,7 @@ View = Callable[[Look], dict[str, Any]]
 
 ROWS = 50
 RUNNING_SHOWN, FAILURES_SHOWN = 10, 10
-FINAL_STATES = frozenset(m.STATES) - {"scheduled", "open"}
+FINAL_STATES = frozenset(m.STATES) - {*m.UNFINISHED_STATES}
 PLOTTED = 500
 HISTORY_PAGES = 3
 """That are searched for what is rare in them."""

@@ -27,19 +27,20 @@ class FollowUps:
     def __init__(
         self,
         state: EngineState,
-        check: Callable[[NewSubmission], None],
+        check: Callable[[NewSubmission, Now], None],
         submit: Callable[[Peer, NewSubmission, Now], Created],
     ) -> None:
         self._state = state
         self._check = check
         self._submit = submit
 
-    def check(self, completions: Iterable[Completion]) -> None:
+    def check(self, completions: Iterable[Completion], now: Now) -> None:
         """Make sure that all follow-ups of these completions can be made.
 
         Raises:
             UsageError: one cannot be, or a completion that has some is of several chunks.
             Conflict: one was withdrawn, or its request key has made another.
+            NotFound: one is to wait for what is not there.
             StorageFull: nothing comes in now.
         """
         for completion in completions:
@@ -56,7 +57,7 @@ class FollowUps:
             if self._state.is_full:
                 raise self._state.no_room()
             for new in completion.then:
-                self._check(new)
+                self._check(new, now)
 
     def make(self, peer: Peer, completion: Completion, now: Now) -> list[Created]:
         """Make the follow-ups of a completion that was accepted."""

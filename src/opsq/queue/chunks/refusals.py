@@ -7,6 +7,8 @@ from opsq.store import backlog
 from opsq.store.submissions import FINAL_STATES
 from opsq.wire.messages import Detail, HeldChunks, Refusal
 
+_NOT_OPEN = {"blocked": "submission_blocked", "scheduled": "submission_scheduled"}
+
 
 def refusal(state: EngineState, held: HeldChunks, mask: int, code: str) -> Refusal:
     """Refuse something, with the present state."""
@@ -21,7 +23,7 @@ def _present_state(state: EngineState, held: HeldChunks) -> tuple[str, dict[str,
     if not submission.is_open:
         if submission.state in FINAL_STATES:
             return "submission_ended", {"state": submission.state}
-        return "submission_scheduled" if submission.state == "scheduled" else "submission_finalizing", {}
+        return _NOT_OPEN.get(submission.state, "submission_finalizing"), {}
     work = submission.blocks.get(held.block)
     if work is None:
         is_untouched = held.block >= submission.frontier

@@ -58,7 +58,7 @@ class ChunkRequests:
             StorageFull: there is no room for follow-ups; likewise.
         """
         _check_results(request.completions)
-        self._follow_ups.check(request.completions)
+        self._follow_ups.check(request.completions, now)
         self._complete(peer, request, request.completions, [], [], now)
 
     def _complete(
@@ -98,7 +98,7 @@ class ChunkRequests:
         """Complete chunks and, once that is committed, reserve."""
         self._reserve_calls.plan(request.strategy)
         _check_results(request.completions)
-        self._follow_ups.check(request.completions)
+        self._follow_ups.check(request.completions, now)
         self._complete(peer, request, request.completions, [], [], now)
 
     def fail(self, peer: Peer, request: m.Fail, now: Now) -> None:

@@ -329,7 +329,13 @@ class ScheduleDesk:
         template = schedule.template
         if own := sorted(set(OWN_KEYS) & set(template.metadata)):
             raise UsageError(cause="built_in_key", key=own[0])
-        if template.unique_key or template.idempotency_key or template.not_before_at or template.expires_at:
+        if (
+            template.unique_key
+            or template.idempotency_key
+            or template.not_before_at
+            or template.expires_at
+            or template.after
+        ):
             raise UsageError(cause="template_of_one", name=schedule.name)
         if schedule.from_at is not None and schedule.until_at is not None and schedule.until_at <= schedule.from_at:
             raise UsageError(cause="empty_schedule", name=schedule.name)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import apsw
+
 from opsq.clock import MonoNs, Now, after
 from opsq.errors import Conflict, NotFinished
 from opsq.ids import SubmissionId
@@ -15,9 +17,11 @@ from opsq.queue.chunks.reservations import Reservations
 from opsq.queue.live_submission import LiveSubmission
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
+from opsq.queue.submissions.dependencies import Dependencies
 from opsq.queue.timers import Timers
-from opsq.store import events, history, submissions
+from opsq.store import dependencies, events, history, submissions
 from opsq.store.database import Database
+from opsq.store.dependencies import Decided
 from opsq.store.history import HistoryRow
 from opsq.store.lanes import GoneLane
 from opsq.wire.messages import Cancel, Changed, Remove
@@ -29,10 +33,15 @@ class Finisher:
     """Ends submissions, revives them, forgets them."""
 
     def __init__(
-        self, state: EngineState, reservations: Reservations, on_ended: Callable[[LiveSubmission], None]
+        self,
+        state: EngineState,
+        reservations: Reservations,
+        waiting: Dependencies,
+        on_ended: Callable[[LiveSubmission], None],
     ) -> None:
         self._state = state
         self._reservations = reservations
+        self._waiting = waiting
         self._on_ended = on_ended
         self._expiries: Timers[SubmissionId] = Timers()
         self._ending_count = 0
@@ -60,18 +69,29 @@ class Finisher:
         ]
         batch.count(submission.lanes, (0, 0, 0, 0, skipped))
         event = events.new(now.wall, final_state, submission.id, reason)
+        decided: list[Decided] | None = None
 
-        def write(database: Database, _: Batch) -> None:
-            writer = database.writer
-            submissions.set_final(writer, submission.id, submission.lanes, final_state, now.wall, skipped, reason)
+        def write(database: Database, batch: Batch) -> None:
+            nonlocal decided
+            writer, lane_ids = database.writer, submission.lanes
+            if not submissions.set_final(writer, submission.id, lane_ids, final_state, now.wall, skipped, reason):
+                batch.count(lane_ids, (0, 0, 0, 0, -skipped))  # a batch before has ended it, as what it waited for had
+                event.is_told = False
+                return
             if submission.row.keep_on_dead:
                 event.detail.count = submissions.dead_count(writer, submission.id) or None
+            decided = self._waiting.ended(database, batch, submission.id, final_state, lane_ids, now)
 
-        batch.add(
-            lambda _: self._settle_ended(submission, final_state, reason, skipped, now.wall),
-            lambda later: self._cancel_ended(submission, final_state, later),
-            write,
-        )
+        def settle(later: Now) -> None:
+            if decided is None:
+                self._ending_count -= 1
+                self._state.stays_open(submission)
+                self._state.forget_if_over(submission)
+            else:
+                self._settle_ended(submission, final_state, reason, skipped, now.wall)
+                self._waiting.settle(decided, later)
+
+        batch.add(settle, lambda later: self._cancel_ended(submission, final_state, later), write)
         batch.events.append(event)
 
     def _settle_ended(
@@ -116,7 +136,7 @@ class Finisher:
 
     def cancel_one(self, submission: LiveSubmission, reason: str, now: Now) -> bool:
         """Cancel a submission with the batch; False: it has ended, or is ending."""
-        is_running = submission.state in {"open", "scheduled"} and not submission.is_closing
+        is_running = submission.state in submissions.UNFINISHED_STATES and not submission.is_closing
         if is_running:
             self._record(submission, history.CANCELLED, reason, now)
             self.end(submission, "cancelled", reason, now)
@@ -130,13 +150,13 @@ class Finisher:
         """Let submissions expire whose time is over."""
         state = self._state
         due = list(self._expiries.take(now.mono))
-        if state.states["open"] or state.states["scheduled"]:
+        if any(state.states[name] for name in submissions.UNFINISHED_STATES):
             expired = submissions.expired(state.reader, now.wall, DUE_LIMIT)
             self._is_behind = len(expired) == DUE_LIMIT
             due += expired
         for submission_id in due:
             submission = state.submission(submission_id)
-            if submission is None or submission.state not in {"open", "scheduled"} or submission.row.expires_at is None:
+            if submission is None or submission.state in submissions.FINAL_STATES or submission.row.expires_at is None:
                 continue
             if submission.is_closing:
                 if submission.row.expires_ms is not None:
@@ -162,23 +182,27 @@ class Finisher:
 
         Raises:
             NotFinished: it may still be worked on.
-            Conflict: a requeue or another removal of it is being committed.
+            Conflict: a requeue or another removal of it is being committed, or a submission waits for it.
         """
         submission = self._state.find(request.submission_id)
         if submission.state not in submissions.FINAL_STATES:
             raise NotFinished(cause="not_finished", submission_id=submission.id, state=submission.state)
         if submission.is_closing:
             raise Conflict(cause="finalizing", submission_id=submission.id)
+        _check_nobody_waits(self._state.reader, submission.id)
         self.hide(submission)
         self._state.batch.replies.append((peer, Changed(request.id, 1)))
 
     def hide(self, submission: LiveSubmission) -> None:
         """Begin the removal of a final submission."""
         submission.is_closing = True
+
+        def write(database: Database, _: Batch) -> None:
+            _check_nobody_waits(database.writer, submission.id)  # again: one may have come with this batch
+            submissions.hide(database.writer, submission.id)
+
         self._state.batch.add(
-            lambda _: self._settle_hidden(submission),
-            lambda _: self._cancel_hidden(submission),
-            lambda database, _: submissions.hide(database.writer, submission.id),
+            lambda _: self._settle_hidden(submission), lambda _: self._cancel_hidden(submission), write
         )
         self._state.batch.after.append(lambda _: self._note_removed(submission))
 
@@ -219,3 +243,9 @@ class Finisher:
                 self._settle_removed(SubmissionId(submission_id), removed.request_key, gone)
 
         self._state.batch.add(settle, nothing_to_undo, write)
+
+
+def _check_nobody_waits(connection: apsw.Connection, submission_id: int) -> None:
+    waiting = dependencies.first_waiting(connection, submission_id)
+    if waiting is not None:
+        raise Conflict(cause="awaited", submission_id=submission_id, waiting_id=waiting)

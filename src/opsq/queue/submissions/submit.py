@@ -16,10 +16,12 @@ from opsq.queue.peer import Peer
 from opsq.queue.rule_changes import RuleChanges, check_weight
 from opsq.queue.state import EngineState
 from opsq.queue.submissions.admission import Admission
+from opsq.queue.submissions.dependencies import Dependencies, check_after
 from opsq.queue.submissions.keys import Keys
 from opsq.queue.timers import Timers
 from opsq.store import events, idempotency_keys, lanes, submissions
 from opsq.store.database import Database
+from opsq.store.dependencies import Decided, first_state
 from opsq.store.submissions import About, SubmissionRow
 from opsq.strategy.arms import shuffle_of
 from opsq.titles import check_title
@@ -47,12 +49,14 @@ class Submitter:
         admission: Admission,
         keys: Keys,
         rule_changes: RuleChanges,
+        waiting: Dependencies,
         expire_after: Callable[[SubmissionId, float, Now], None],
     ) -> None:
         self._state = state
         self._admission = admission
         self._keys = keys
         self._rule_changes = rule_changes
+        self._waiting = waiting
         self._expire_after = expire_after
         self._ids = SubmissionIds(submissions.last_id(state.reader))
         self._delays: Timers[SubmissionId] = Timers()
@@ -75,18 +79,20 @@ class Submitter:
             NoRoom: there is no room for them, and the producer does not want to wait.
         """
         for new in request.submissions:
-            self.check(new)
+            self.check(new, now)
         most = sum(new.chunks_count for new in request.submissions)
         self._admission.enter(
             peer, request, most, lambda: self._needed(request, now), lambda now: self._submit(peer, request, now), now
         )
 
-    def check(self, new: NewSubmission) -> None:
+    def check(self, new: NewSubmission, now: Now) -> None:
         """Make sure that a submission can be made; raises as `submit`."""
         check_new(new)
         if new.idempotency_keep_s is not None:
             _check_keep(new, new.idempotency_keep_s, self._state.policy.finished_days * DAY_S)
         self._keys.check(new)
+        if new.after and self._known(new, now) is None:
+            self._waiting.check(new)
 
     def check_capacity(self, peer: Peer, request: CheckCapacity, now: Now) -> None:
         """Answer a producer whether there is room, before it writes content; none is reserved for it.
@@ -134,16 +140,21 @@ class Submitter:
         if new.unique_key is not None and row.state != "completed":
             state.unique_keys.take(new.unique_key, row.id, until_start=new.unique_until_start)
         self._admission.accept(batch, new.chunks_count)
-        stored = row
+        stored, decided = row, list[Decided]()
         about = About(new.title or None, peer.user, peer.place)
 
         def write(database: Database, batch: Batch) -> None:
-            nonlocal stored
-            stored = _insert(new, row, about, database, batch)
+            nonlocal stored, decided
+            stored, lane_ids = self._insert(new, row, about, database, batch)
+            if stored.state in submissions.FINAL_STATES:
+                batch.events.append(events.new(now.wall, stored.state, row.id, stored.reason))
+                decided = self._waiting.ended(database, batch, row.id, stored.state, lane_ids, now)
 
-        batch.add(lambda now: self._settle_stored(new, stored, now), lambda _: self._forget_keys(new, row), write)
-        if row.state == "completed":
-            batch.events.append(events.new(now.wall, "completed", row.id))
+        def settle(now: Now) -> None:
+            self._settle_stored(new, stored, now)
+            self._waiting.settle(decided, now)
+
+        batch.add(settle, lambda _: self._forget_keys(new, row), write)
         for key, weight in new.weights.items():
             self._rule_changes.put_weight(key, new.metadata[key], weight, by_submission=True)
         return Created(row.id, True)
@@ -153,12 +164,7 @@ class Submitter:
         backoff = new.backoff or policy.backoff
         not_before_at, delay_ms = _instant(now, new.not_before_at, new.delay_s)
         expires_at, expires_ms = _instant(now, new.expires_at, new.expires_s)
-        if new.chunks_count == 0:
-            state = "completed"
-        elif not_before_at is not None and not_before_at > now.wall:
-            state = "scheduled"
-        else:
-            state = "open"
+        state = first_state(new.chunks_count, not_before_at, now.wall)
         submission_id = self._ids.next(now.wall)
         return SubmissionRow(
             id=submission_id,
@@ -195,6 +201,27 @@ class Submitter:
             short_content=new.content if len(new.content) <= submissions.SHORT_CONTENT_BYTES else None,
         )
 
+    def _insert(
+        self, new: NewSubmission, row: SubmissionRow, about: About, database: Database, batch: Batch
+    ) -> tuple[SubmissionRow, list[int]]:
+        """Insert the rows of a submission; the row itself as it was stored, and its lanes."""
+        writer = database.writer
+        found = {key: (lanes.find_or_make(writer, key, value), value) for key, value in new.metadata.items()}
+        lane_ids = [lane for lane, _ in found.values()]
+        row = row._replace(lanes=lanes.encode(found))
+        if new.after:
+            row = self._waiting.add(writer, new, row, lane_ids)
+        submissions.insert(writer, row, new.content, new.attachment, about)
+        if new.idempotency_key is not None:
+            idempotency_keys.keep(writer, new.idempotency_key, row.id)
+        lanes.attach(writer, row.id, lane_ids)
+        if row.state == "open":
+            lanes.enter(writer, row.id, row.shuffle, row.priority, lane_ids)
+        elif row.state not in submissions.FINAL_STATES:
+            lanes.announce(writer, row.id, lane_ids)
+        batch.count(frozenset(lane_ids), (1, row.chunks_total, 0, 0, row.chunks_skipped))
+        return row, lane_ids
+
     def _settle_stored(self, new: NewSubmission, row: SubmissionRow, now: Now) -> None:
         self._forget_keys(new, row)
         state = self._state
@@ -205,8 +232,17 @@ class Submitter:
             state.became_free(state.live.get(row.id) or state.keep(LiveSubmission(row)))
         elif row.state == "scheduled" and row.delay_ms is not None:
             self._delays.add(after(now.mono, row.delay_ms / 1000), row.id)
-        if row.expires_ms is not None and row.state != "completed":
+        if row.expires_ms is not None and row.state not in submissions.FINAL_STATES:
             self._expire_after(row.id, row.expires_ms / 1000, now)
+
+    def wait_for_date(self, row: SubmissionRow, now: Now) -> None:
+        """A submission is not blocked any more: open it when the rest of its delay is over.
+
+        `--at` is looked at in any case.
+        """
+        if row.delay_ms is not None and row.not_before_at is not None:
+            remaining_ms = min(max(row.not_before_at - now.wall, 0), row.delay_ms)
+            self._delays.add(after(now.mono, remaining_ms / 1000), row.id)
 
     def _forget_keys(self, new: NewSubmission, row: SubmissionRow) -> None:
         self._keys.leave(new)
@@ -281,6 +317,7 @@ def check_new(new: NewSubmission) -> None:
         raise UsageError(cause="until_start_without_key")
     if new.expires_s is not None and new.expires_at is not None:
         raise UsageError(cause="two_expiries")
+    check_after(new)
     if len(new.content) > CONTENT_LIMIT_BYTES:
         raise UsageError(cause="long_content", size_bytes=len(new.content), limit_bytes=CONTENT_LIMIT_BYTES)
     if new.attachment is not None and len(new.attachment) > ATTACHMENT_LIMIT_BYTES:
@@ -300,19 +337,3 @@ def _instant(now: Now, at: int | None, duration_s: float | None) -> tuple[int | 
     if duration_s is not None:
         return now.wall + int(duration_s * 1000), int(duration_s * 1000)
     return at, None
-
-
-def _insert(new: NewSubmission, row: SubmissionRow, about: About, database: Database, batch: Batch) -> SubmissionRow:
-    """Insert the rows of a submission; the row itself as it was stored, with its lanes."""
-    writer = database.writer
-    found = {key: (lanes.find_or_make(writer, key, value), value) for key, value in new.metadata.items()}
-    row = row._replace(lanes=lanes.encode(found))
-    submissions.insert(writer, row, new.content, new.attachment, about)
-    if new.idempotency_key is not None:
-        idempotency_keys.keep(writer, new.idempotency_key, row.id)
-    lane_ids = [lane for lane, _ in found.values()]
-    lanes.attach(writer, row.id, lane_ids)
-    if row.state == "open":
-        lanes.enter(writer, row.id, row.shuffle, row.priority, lane_ids)
-    batch.count(frozenset(lane_ids), (1, row.chunks_total, 0, 0, 0))
-    return row

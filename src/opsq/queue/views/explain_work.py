@@ -20,7 +20,7 @@ from opsq.queue.live_submission import LiveSubmission, Reservation
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
 from opsq.queue.views.dry_run import DryRun, free_chunks
-from opsq.queue.views.held_back import STRATEGIES_SHOWN, Cause, HeldBack, finding, no_consumer, scheduled, slots
+from opsq.queue.views.held_back import STRATEGIES_SHOWN, Cause, HeldBack, finding, no_consumer, slots
 from opsq.store import backlog, dead
 from opsq.store.submissions import FINAL_STATES
 from opsq.strategy.arms import Gate
@@ -135,8 +135,9 @@ class WorkExplainer:
 
     def _ended(self, submission: LiveSubmission) -> list[Cause]:
         row = submission.row
-        if submission.state == "scheduled":
-            return [scheduled(submission)]
+        not_open = self._held_back.not_open(submission)
+        if not_open is not None:
+            return [not_open]
         if submission.state not in FINAL_STATES:
             return []
         facts = [finding("reason", reason=row.reason)] if row.reason else []

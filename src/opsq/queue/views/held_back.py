@@ -17,7 +17,8 @@ from opsq.queue.live_submission import LiveSubmission
 from opsq.queue.state import EngineState
 from opsq.queue.submissions.admission import Admission
 from opsq.queue.views.watchdog import Watchdog
-from opsq.store import lanes, submissions
+from opsq.store import dependencies, lanes, submissions
+from opsq.store.dependencies import Edge
 from opsq.store.rules import LimitRow, PauseRow
 from opsq.strategy.arms import SUBMISSION_KEY, Arm, Filter
 from opsq.strategy.tree import Value, format_value
@@ -28,6 +29,8 @@ RULES_SHOWN = 10
 STRATEGIES_SHOWN = 8
 PAUSES_LOOKED_AT = 100
 GATES_LOOKED_AT = 100
+WAITS_SHOWN = 10
+UNFINISHED_COUNTED = 10_000
 LOOK_ROWS = 64
 """Submissions that are looked at for one rule."""
 EVERYTHING = "Random"
@@ -60,8 +63,9 @@ class HeldBack:
 
     def of_submission(self, submission: LiveSubmission) -> list[Finding]:
         """What holds the waiting chunks of a submission back; empty: nothing, or none of them waits."""
-        if submission.state == "scheduled":
-            return scheduled(submission).findings
+        not_open = self.not_open(submission)
+        if not_open is not None:
+            return not_open.findings
         if not submission.is_open or not submission.counts.waiting:
             return []
         causes = [*self.engine(), *self.rules(submission)]
@@ -89,11 +93,41 @@ class HeldBack:
             due_at = submissions.next_due_at(state.reader) or now.wall
             count = state.states["scheduled"]
             causes.append(Cause("scheduled", finding("some_scheduled", submissions=count, due_at=due_at), []))
+        if state.states["blocked"] and any(not arm.filters for arm in arms):
+            found = finding("some_blocked", submissions=state.states["blocked"])
+            causes.append(Cause("blocked", found, []))
         if not text and len(self._admission):
             causes.append(Cause("room", finding("room", submissions=len(self._admission)), []))
         return [found for cause in causes for found in cause.findings]
 
     # --- parts, also for `explain_work` ---
+
+    def not_open(self, submission: LiveSubmission) -> Cause | None:
+        """That it waits for its date, or for other submissions."""
+        if submission.state == "scheduled":
+            return Cause("scheduled", finding("scheduled", due_at=submission.row.not_before_at or 0), [])
+        return self._blocked(submission) if submission.state == "blocked" else None
+
+    def _blocked(self, submission: LiveSubmission) -> Cause:
+        reader = self._state.reader
+        count = dependencies.undecided_count(reader, submission.id)
+        edges = dependencies.waits_of(reader, submission.id, min(count, WAITS_SHOWN))
+        facts = [self._wait(edge) for edge in edges]
+        if count > WAITS_SHOWN:
+            facts.append(finding("more_waits", count=count - WAITS_SHOWN))
+        return Cause("blocked", finding("blocked", conditions=count), facts)
+
+    def _wait(self, edge: Edge) -> Finding:
+        reader = self._state.reader
+        if edge.target < 0:
+            count = dependencies.unfinished_count(reader, ~edge.target, UNFINISHED_COUNTED)
+            pair = _pair(*dependencies.pair_of(reader, edge.target))
+            return finding("waits_pair", pair=pair, unfinished=count) if count else finding("waits_first", pair=pair)
+        state = dependencies.state_of(reader, edge.target) or ""
+        code = "waits_ended" if edge.needs == "ended" else "waits_completed"
+        if state in submissions.FINAL_STATES:
+            code = "waits_kept"
+        return finding(code, submission_id=edge.target, state=state, waiting_id=edge.submission_id)
 
     def rules(self, submission: LiveSubmission) -> list[Cause]:
         """The pauses and the limits that hold a submission back."""
@@ -194,11 +228,6 @@ class HeldBack:
         if len(lane_ids) > 1:
             lane_ids.sort(key=lambda lane_id: lanes.open_count(reader, lane_id, LOOK_ROWS))
         return lanes.common_ids(reader, lane_ids or [lanes.ALL], LOOK_ROWS)
-
-
-def scheduled(submission: LiveSubmission) -> Cause:
-    """It waits for its date."""
-    return Cause("scheduled", finding("scheduled", due_at=submission.row.not_before_at or 0), [])
 
 
 def no_consumer() -> Cause:

@@ -19,6 +19,7 @@ from opsq.queue.live_submission import LiveSubmission
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
 from opsq.queue.submissions.admission import Admission
+from opsq.queue.views.dependency_graph import edges_around
 from opsq.queue.views.held_back import HeldBack
 from opsq.queue.views.watchdog import Watchdog
 from opsq.store import lanes, submissions
@@ -76,8 +77,10 @@ class Reports:
         """Answer with the state of a submission."""
         submission = self._state.find(request.submission_id)
         held_back = self._held_back.of_submission(submission)
-        about = submissions.about(self._state.reader, submission.id)
-        self._state.reply(peer, Shown(request.id, submission_state(submission, about), held_back))
+        reader = self._state.reader
+        about = submissions.about(reader, submission.id)
+        edges = edges_around(reader, submission.id, submission.lanes)
+        self._state.reply(peer, Shown(request.id, submission_state(submission, about), held_back, edges))
 
     def list(self, peer: Peer, request: List) -> None:
         """Answer with a page of submissions.

@@ -47,10 +47,11 @@ Reason = Annotated[str, Meta(max_length=16384)]
 Bytes = Annotated[bytes, Meta(max_length=1 << 24)]
 WeightNumber = Annotated[float, Meta(gt=0, le=1e9)]
 StrategyText = Annotated[str, Meta(max_length=65536)]
-StateName = Literal["scheduled", "open", "completed", "failed", "cancelled", "expired"]
+StateName = Literal["blocked", "scheduled", "open", "completed", "failed", "cancelled", "expired"]
 EventName = Literal["completed", "failed", "lost", "dead", "requeued", "dropped", "cancelled", "expired"]
 STATES, EVENTS = get_args(StateName), get_args(EventName)
 """Of submissions, and of the history; later daemons may know more."""
+UNFINISHED_STATES = STATES[:3]
 Detail = int | float | str
 """A number or name in a sentence."""
 

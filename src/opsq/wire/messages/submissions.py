@@ -5,7 +5,7 @@ This file must not define how chunks are handed out (`chunks` does).
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -29,6 +29,7 @@ from opsq.wire.messages.fields import (
     RequestKey,
     Title,
     UserKey,
+    Value,
     WeightNumber,
 )
 from opsq.wire.messages.inspection import Counts
@@ -37,12 +38,26 @@ RESERVATION_MIN_S = 0.1
 """The shortest reservation: three heartbeats of a busy consumer fit into it."""
 
 
+DEPENDENCIES_LIMIT = 1_000
+"""A submission waits for no more than this; for more, they have a pair."""
+
+
 class Backoff(Record):
     """How long a failed chunk waits: `base_s * factor ** (attempts - 1)`, at most `max_s`, with jitter of ± 20 %."""
 
     base_s: Duration = 1.0
     factor: Annotated[float, Meta(ge=1, le=100)] = 2.0
     max_s: Duration = 300.0
+
+
+class Dependency(Record):
+    """What a submission waits for: the end of another one, or of all that have the pair of `key` and `value`."""
+
+    submission_id: Id | None = None
+    needs: Literal["completed", "ended"] = "completed"
+    """How a submission must end; `ended`: in any way, as those of a pair may."""
+    key: Key | None = None
+    value: Value | None = None
 
 
 class NewSubmission(Record):
@@ -73,6 +88,10 @@ class NewSubmission(Record):
     """A submission with the idempotency key that ended longer ago than this no longer has it; None: it always does."""
     title: Title | None = None
     """For people only: no key depends on it."""
+    after: Annotated[list[Dependency], Meta(max_length=DEPENDENCIES_LIMIT)] = []
+    """Nothing is handed out before all of this has come about."""
+    on_failed_dependency: Literal["cancel", "run", "keep"] = "cancel"
+    """If one that must be completed ends otherwise: be cancelled, run nevertheless, or wait until it is requeued."""
 
 
 class Created(Record):
@@ -193,6 +212,21 @@ class SubmissionState(Record):
         )
 
 
+class DependencyEdge(Record):
+    """A submission, and another one or a pair that it waits for, or has waited for; `on_state` None: that is gone."""
+
+    submission_id: Id
+    state: str
+    on_submission_id: Id | None
+    key: str | None
+    value: int | str | None
+    on_state: str | None
+    needs: str
+    on_failed_dependency: str
+    outcome: str | None
+    """How that ended for this one; None: it is waited for; `void`: it is not, as the submission has ended."""
+
+
 class Show(Message):
     """Ask for the state of a submission. → Shown."""
 
@@ -201,11 +235,15 @@ class Show(Message):
 
 
 class Shown(Message):
-    """Answer to Show and Wait. `held_back`, to Show: what holds its waiting chunks back; empty: nothing is known to."""
+    """Answer to Show and Wait. `held_back`, to Show: what holds its waiting chunks back; empty: nothing is known to.
+
+    `dependencies`, to Show: what it waits for, and what that waits for, as far as that is shown; then who waits for it.
+    """
 
     id: Id
     submission: SubmissionState
     held_back: list[Finding] = []
+    dependencies: list[DependencyEdge] = []
 
 
 class List(Message):

@@ -46,6 +46,8 @@ def test_every_field_can_be_given():
         "unique_until": "start",
         "idempotency_key": "i",
         "idempotency_keep_s": 60,
+        "after": [{"submission_id": "7", "needs": "ended"}, {"key": "batch", "value": 7}],
+        "on_failed_dependency": "run",
     }
     others = {"file": "f", "lines": 3, "not_before_at": "2030-01-01T00:00:00Z", "expires_s": 1}
     assert {*line, *others, "bytes"} == set(FollowUpLine.__struct_fields__)

@@ -207,6 +207,6 @@ def test_key_is_found_by_its_index_and_the_file_keeps_it_unique(rig: Rig) -> Non
     plan = rig.rows(
         "EXPLAIN QUERY PLAN SELECT id FROM submission WHERE unique_key = 'x' AND unique_key IS NOT NULL AND "
         "unique_until != 'started' "
-        "AND state IN ('scheduled', 'open')"
+        "AND state IN ('blocked', 'scheduled', 'open')"
     )
     assert "submission_unique_key" in str(plan[0][-1])
