@@ -42,7 +42,10 @@ ARROWS: dict[str, frozenset[str]] = {
     "__main__": ANYTHING,
     "cli": ANYTHING,
     "spark": frozenset(
-        {"", "client", "content", "options", "runner", "strategy.tree", "traces", "wire.messages"}
+        {
+            *("", "client", "content", "documents.progress_meter", "options", "runner", "strategy.tree", "traces"),
+            "wire.messages",
+        }
     ),  # words of options and of the protocol
     "runner": frozenset({"client", "clock", "content", "wire.messages"}),
     "documents": frozenset({"content", "metrics", "strategy", "traces", "wire.messages"}),

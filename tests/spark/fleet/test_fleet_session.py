@@ -14,7 +14,7 @@ import pytest
 
 import opsq
 import opsq.spark
-from opsq.errors import CommandNotFound, Unreachable, UsageError
+from opsq.errors import CommandNotFound, Unreachable, UsageError, WorkFailed
 from opsq.settings import Settings
 from spark.clusters import is_alive
 from waiting import wait_until
@@ -105,6 +105,40 @@ def test_schema_that_cannot_be_is_refused_before_a_job_is_started(
         opsq.spark.consume(spark, function=len, schema=schema, state_dir=str(daemon.state_dir))
 
 
+def test_summary_of_a_fleet_that_has_lost_a_worker_has_the_counts_of_the_daemon(
+    spark: SparkSession, daemon: Settings, queue: opsq.Queue, runtime_dir: Path
+) -> None:
+    marker = str(runtime_dir / "killed")
+
+    def deadly(content: bytes) -> bytes:
+        import os
+        import signal
+        import subprocess
+        import time
+
+        if content == b"30" and not os.path.exists(marker):
+            open(marker, "w").close()
+            time.sleep(0.5)  # a task that says nothing has completed what is before it
+            shown = subprocess.run(["ps", "-o", "ppid=", "-p", str(os.getppid())], capture_output=True, check=True)
+            os.kill(int(shown.stdout), signal.SIGKILL)
+            time.sleep(600)
+        if content == b"31":
+            os._exit(1)
+        return content
+
+    submission = queue.submit([b"%d" % number for number in range(40)], max_attempts=1, on_dead="keep")
+    summary = opsq.spark.consume(
+        spark,
+        function=deadly,
+        strategy="OldestFirst",
+        submission=submission.id,
+        tasks=1,
+        state_dir=str(daemon.state_dir),
+    )
+    assert sum(task.completed for task in summary.tasks) < 39
+    assert (summary.completed, summary.dead) == (39, 1)
+
+
 def test_error_of_every_task_is_raised_on_the_driver_as_it_was_said(
     spark: SparkSession, daemon: Settings, queue: opsq.Queue
 ) -> None:
@@ -142,6 +176,9 @@ def test_cancelled_fleet_leaves_no_program_and_gives_chunks_back(
     pids = [int(word) for path in noted for word in path.read_text().split()]
     spark.sparkContext.cancelJobGroup("opsq-test-cancel")
     job.join(30)
-    assert raised
+    [ended] = raised
+    assert isinstance(ended, WorkFailed)
+    assert "cancelled" in ended.message
+    assert len(ended.message.splitlines()) == 1
     wait_until(lambda: not any(map(is_alive, pids)), 300, "programs and their children are gone")
     wait_until(lambda: not submission.state().reserved_count, 300, "the chunks are given back")

@@ -16,7 +16,7 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -26,10 +26,11 @@ from opsq.cli.output.error_report import Exit
 from opsq.cli.output.progress import DRAW_S, LINE_S
 from opsq.client.sync.producer import Producer
 from opsq.documents.progress_meter import ProgressMeter
-from opsq.errors import InputUnreadable, NotFound, OpsqError, UsageError, WorkFailed
+from opsq.errors import InputUnreadable, NotFound, OpsqError, Unreachable, UsageError, WorkFailed
 from opsq.options.option import option, option_set
 from opsq.options.values import counted, pairs
 from opsq.runner.stop_signals import StopSignals
+from opsq.spark.session.spark_errors import LINE_LIMIT, first_line
 from opsq.wire.messages import Counts, DaemonState, Status
 
 if TYPE_CHECKING:
@@ -45,8 +46,6 @@ _END_S = 20.0
 _GONE_S = 10.0
 """How long a server of Spark Connect may take for a last call."""
 _OURS = re.compile(r"opsq\.errors\.(\w+): (.+)")
-_CONDITION = re.compile(r"^\[[A-Z_.]+\] ")
-_LINE_LIMIT = 600
 _FLAGS = {"deadChunks=skip": "--skip-dead", "the option resultFormat": "--result-format"}
 """Options in messages of the data source, and their flags on the command line."""
 _REFUSALS = ("AnalysisException", "IllegalArgumentException", "ParseException", "PySparkTypeError", "PySparkValueError")
@@ -106,7 +105,7 @@ class SparkJobs:
 
         Raises:
             Interrupted: a signal came; the job has been cancelled.
-            OpsqError: what ended the job, or that the daemon is gone.
+            OpsqError: what ended the job.
         """
         group = f"opsq-{uuid.uuid4().hex}"
         is_there = self._is_there()
@@ -171,7 +170,8 @@ class SparkJobs:
                 if look is None or now < look_at:
                     continue
                 look_at = now + (DRAW_S if progress else _LOOK_S)
-                meter.note(look(), now)
+                with contextlib.suppress(Unreachable):  # the fleet waits for the daemon, and says so
+                    meter.note(look(), now)
                 if progress:
                     text = " ".join(part for part in (what, meter.rate_text(), meter.left_text()) if part)
                     progress.update(bar, description=text, total=meter.total_count, completed=meter.done_count)
@@ -267,7 +267,7 @@ def _stderr_to(file: IO[bytes]) -> Iterator[None]:
 def _last_line(file: IO[bytes]) -> str:
     file.seek(0)
     lines = file.read().decode(errors="replace").strip().splitlines()
-    return lines[-1].strip()[:_LINE_LIMIT] if lines else ""
+    return lines[-1].strip()[:LINE_LIMIT] if lines else ""
 
 
 def looking_at(producer: Producer, submission_id: int | None) -> Callable[[], Counts | None]:
@@ -309,7 +309,7 @@ def spark_failure(error: Exception, *, is_there: bool = False) -> OpsqError:
         kind = getattr(errors, name, OpsqError)
         return kind(message) if isinstance(kind, type) and issubclass(kind, OpsqError) else OpsqError(message)
     condition = getattr(error, "getCondition", lambda: None)() or ""
-    message = _first_line(text)
+    message = first_line(text)
     if condition == "PATH_NOT_FOUND":
         return InputUnreadable(
             message, hint="The Spark Connect server reads: give a path that it sees." if is_there else ""
@@ -318,13 +318,3 @@ def spark_failure(error: Exception, *, is_there: bool = False) -> OpsqError:
         return UsageError(message)
     hint = "See the log of the Spark Connect server." if is_there else "--spark-logs shows its logs."
     return WorkFailed(f"Spark failed: {message}", hint=hint)
-
-
-def _first_line(text: str) -> str:
-    lines: Sequence[str] = [line.strip() for line in text.splitlines() if line.strip()]
-    first = _CONDITION.sub("", lines[0]) if lines else "it said nothing."
-    if first.endswith(":") and len(lines) > 1:  # py4j: "An error occurred while calling x.", then ": the exception"
-        first = f"{first} {lines[1]}"
-    if first.startswith("An error occurred while calling") and len(lines) > 1:
-        first = lines[1].removeprefix(": ")
-    return first.rstrip("; ")[:_LINE_LIMIT]

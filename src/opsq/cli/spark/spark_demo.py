@@ -106,7 +106,13 @@ def _consume(spark: SparkSession, submission_id: int, tasks: int, state_dir: str
         return table.set_column(1, "content", pa.array(contents, pa.binary()))
 
     return consume(
-        spark, function=capitals, strategy=STRATEGY, submission=submission_id, tasks=tasks, state_dir=state_dir
+        spark,
+        function=capitals,
+        strategy=STRATEGY,
+        submission=submission_id,
+        tasks=tasks,
+        progress=False,
+        state_dir=state_dir,
     )
 
 

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import astuple, replace
 
-from opsq.errors import OpsqError, UsageError
+from opsq.errors import OpsqError, UsageError, WorkFailed
 from opsq.ids import parse_submission_id
 from opsq.runner.polled_consumer import Until
 from opsq.runner.pool_options import ConsumeOptions
 from opsq.spark.fleet.chunk_function import Frames
 from opsq.spark.fleet.function_process import pickled
 from opsq.spark.fleet.tasks import COLUMNS, Plan, TaskSummary, work
+from opsq.spark.fleet.watch import FleetWatch, is_seen
+from opsq.spark.session.spark_errors import first_line
 from opsq.spark.session.spark_session import is_remote
 from opsq.spark.source.daemon_address import resolve
 from opsq.spark.source.result_fetch import find_source
@@ -33,8 +35,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from opsq.client.sync.queue import Queue
+    from opsq.wire.messages import Counts
 
 
+_DESCRIPTION = "spark.job.description"
 _MORE_THAN_CORES = 1 << 20
 """Rows of a range large enough that every core of a cluster gets a part."""
 
@@ -45,6 +49,10 @@ class FleetSummary(NamedTuple):
     tasks: list[TaskSummary]
     seconds: float
     """From the start of the job to its end."""
+    before: Counts | None = None
+    """What the daemon counted before it: of the submission, or of all."""
+    after: Counts | None = None
+    """And after it; None: it did not answer, or the submission was removed."""
 
     def as_frame(self, spark: SparkSession) -> DataFrame:
         """A row for each task, with the fields of `TaskSummary`."""
@@ -52,8 +60,8 @@ class FleetSummary(NamedTuple):
 
     @property
     def completed(self) -> int:
-        """Chunks that were completed."""
-        return sum(task.completed for task in self.tasks)
+        """Chunks that were completed meanwhile, as the daemon counts: by tasks that were lost too."""
+        return self._counted(lambda counts: counts.completed_count, sum(task.completed for task in self.tasks))
 
     @property
     def failed(self) -> int:
@@ -62,13 +70,19 @@ class FleetSummary(NamedTuple):
 
     @property
     def dead(self) -> int:
-        """Chunks that failed in the fleet and are dead; one that failed in several tasks is counted by each."""
-        return sum(task.dead for task in self.tasks)
+        """Chunks that died meanwhile, as the daemon counts: of losses too."""
+        return self._counted(lambda counts: counts.dead_count, sum(task.dead for task in self.tasks))
 
     @property
     def released(self) -> int:
         """Chunks returned without counting an attempt."""
         return sum(task.released for task in self.tasks)
+
+    def _counted(self, count: Callable[[Counts], int], by_tasks_count: int) -> int:
+        """What the daemon counted; what tasks did if it was not asked, or has removed ended submissions meanwhile."""
+        if self.before is None or self.after is None or count(self.after) < count(self.before):
+            return by_tasks_count
+        return count(self.after) - count(self.before)
 
 
 def consume(
@@ -85,6 +99,7 @@ def consume(
     memory: int | str | None = None,
     until: Until = "empty",
     deadline_s: float | None = None,
+    progress: bool = True,
     options: ConsumeOptions | None = None,
     state_dir: str | None = None,
     address: str | None = None,
@@ -117,6 +132,7 @@ def consume(
         until: "empty": no chunk is free, reserved by any consumer or waiting for a retry; "idle": no chunk can be
             reserved; "": only the deadline ends it.
         deadline_s: start no chunk after this time; running chunks are finished.
+        progress: show on a terminal or in a notebook how many chunks are done and dead, the rate and the time left.
         options: how programs are run and judged (records as arguments, exit statuses, run time, logs); its strategy,
             submission and ends are ignored. Without it each task runs one program at a time.
         state_dir: of the daemon, if every executor sees its socket.
@@ -130,9 +146,10 @@ def consume(
     Raises:
         UsageError: the arguments are invalid.
         Unreachable: the daemon cannot be reached from here or from the executors; the hint says what they need.
-        OpsqError: what ended all tasks, such as a command that no executor has.
+        OpsqError: what ended all tasks, such as a command that no executor has, or the job, such as a cancel.
 
-    Effects: returns when every task has ended. If the job is cancelled, programs are killed and chunks released, with
+    Effects: returns when every task has ended; a daemon that is away is waited for, and after 30 seconds the log `opsq`
+        has a warning. If the job is cancelled, programs are killed and chunks released, with
         one loss counted for those that had started.
     """
     from opsq.spark.formats.schemas import given_schema
@@ -152,7 +169,15 @@ def consume(
         memory=memory,
         deadline_s=deadline_s,
     )
-    summary = run_fleet(spark, plan, tasks or cores_of(spark))
+    try:
+        summary = run_fleet(spark, plan, tasks or cores_of(spark), shows_progress=progress and is_seen())
+    except Exception as error:
+        if isinstance(error, OpsqError) or not type(error).__module__.startswith(("py4j", "pyspark")):
+            raise
+        raise WorkFailed(
+            f"Spark ended the job of the fleet: {first_line(str(error))}",
+            hint="What is completed stays completed; to go on, consume again. The log of Spark says more.",
+        ) from None  # a page of Java
     if warning := ended_early(summary):
         warnings.warn(warning, stacklevel=2)
     return summary
@@ -240,7 +265,7 @@ class _ByItsPickle:
         return bytes, (pickled(self._function),)
 
 
-def run_fleet(spark: SparkSession, plan: Plan, tasks_count: int) -> FleetSummary:
+def run_fleet(spark: SparkSession, plan: Plan, tasks_count: int, *, shows_progress: bool = False) -> FleetSummary:
     """Run the job and wait for its end. The error of a task is in its summary."""
     if tasks_count < 1:
         raise UsageError(f"{tasks_count} tasks are impossible: give at least 1.")
@@ -258,9 +283,28 @@ def run_fleet(spark: SparkSession, plan: Plan, tasks_count: int) -> FleetSummary
                 row = [pa.array([value], pa.int32() if at == 0 else None) for at, value in enumerate(fields)]
                 yield pa.RecordBatch.from_arrays(row, names)
 
-    rows = spark.range(0, tasks_count, 1, tasks_count).mapInArrow(each, COLUMNS).collect()
+    with (
+        FleetWatch(plan.daemon, plan.options.submission_id, shows_progress=shows_progress) as watch,
+        _described(spark, plan),
+    ):
+        rows = spark.range(0, tasks_count, 1, tasks_count).mapInArrow(each, COLUMNS).collect()
     found = sorted((TaskSummary(*row) for row in rows), key=lambda task: task.task)
-    return FleetSummary(found, time.monotonic() - began_at)
+    return FleetSummary(found, time.monotonic() - began_at, watch.before, watch.after)
+
+
+@contextlib.contextmanager
+def _described(spark: SparkSession, plan: Plan) -> Iterator[None]:
+    """Spark's own pages say what the job is, unless the user has said it; over Spark Connect they cannot."""
+    context = None if is_remote(spark) else spark.sparkContext
+    if context is None or context.getLocalProperty(_DESCRIPTION):
+        yield
+        return
+    of = "all submissions" if plan.options.submission_id is None else f"submission {plan.options.submission_id}"
+    context.setLocalProperty(_DESCRIPTION, f"opsq: a fleet on {of}")
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_DESCRIPTION, None)  # type: ignore[arg-type]  # None removes it
 
 
 def ended_early(summary: FleetSummary) -> str:

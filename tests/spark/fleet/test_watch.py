@@ -1,0 +1,81 @@
+"""What the driver sees of the daemon while a fleet works: counts, that it is away, a bar for people."""
+
+from __future__ import annotations
+
+import io
+import logging
+
+import pytest
+from rich.console import Console
+
+import opsq
+from daemons import end
+from opsq.daemon import lifecycle
+from opsq.settings import Settings
+from opsq.spark.fleet import watch
+from opsq.spark.fleet.driver import FleetSummary
+from opsq.spark.fleet.tasks import TaskSummary
+from opsq.spark.fleet.watch import FleetWatch
+from opsq.spark.source.daemon_address import Daemon
+from waiting import wait_until
+
+DEADLINE_S = 180
+
+
+def watching(daemon: Settings, submission_id: int | None = None, *, shows_progress: bool = False) -> FleetWatch:
+    return FleetWatch(Daemon(daemon.socket, ""), submission_id, shows_progress=shows_progress)
+
+
+def complete_all_but_the_first(queue: opsq.Queue) -> None:
+    with queue.consumer("OldestFirst") as consumer:
+        for chunk in consumer.chunks():
+            if chunk.index:
+                chunk.complete()
+            else:
+                chunk.fail(retry=False)
+
+
+@pytest.mark.parametrize("is_of_one", [True, False], ids=["one submission", "all"])
+def test_counts_of_a_fleet_are_what_the_daemon_counted_meanwhile(
+    daemon: Settings, queue: opsq.Queue, is_of_one: bool
+) -> None:
+    queue.submit([b"before"])
+    for chunk in queue.consume():
+        chunk.complete()
+    submission = queue.submit([b"a", b"b", b"c"], on_dead="keep")
+    with watching(daemon, submission.id if is_of_one else None) as seen:
+        complete_all_but_the_first(queue)
+    summary = FleetSummary([TaskSummary(0, "here")], 1.0, seen.before, seen.after)
+    assert (summary.completed, summary.dead) == (2, 1)
+
+
+def test_counts_of_tasks_are_taken_where_the_daemon_was_not_asked() -> None:
+    summary = FleetSummary([TaskSummary(0, "a", completed=2), TaskSummary(1, "b", completed=3, dead=1)], 1.0)
+    assert (summary.completed, summary.dead) == (5, 1)
+
+
+def test_daemon_that_is_away_is_reported_and_so_is_its_return(
+    daemon: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(watch, "AWAY_S", 0.1)
+    monkeypatch.setattr(watch, "_LOOK_S", 0.05)
+    with caplog.at_level(logging.WARNING, "opsq"), watching(daemon) as seen:
+        wait_until(lambda: seen.before is not None, DEADLINE_S, "the daemon was asked")
+        end(daemon)
+        wait_until(lambda: "No daemon has answered at" in caplog.text, DEADLINE_S, "its absence is reported")
+        lifecycle.start(daemon)
+        wait_until(lambda: "The daemon answers again" in caplog.text, DEADLINE_S, "its return is reported")
+    assert caplog.text.count("No daemon has answered") == 1
+    assert seen.after is not None
+
+
+def test_progress_shows_chunks_and_failures(
+    daemon: Settings, queue: opsq.Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = io.StringIO()
+    monkeypatch.setattr(watch, "_console", lambda: Console(file=drawn, force_terminal=True, width=100))
+    submission = queue.submit([b"a", b"b", b"c", b"d"], on_dead="keep")
+    with watching(daemon, submission.id, shows_progress=True):
+        complete_all_but_the_first(queue)
+    assert "4/4" in drawn.getvalue()
+    assert "1 dead" in drawn.getvalue()
