@@ -57,7 +57,7 @@ bench: $(DEV) ## measure against the rivals, in ratios; ARGS="insert --quick" ch
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
 soak: $(DEV) ## run the property and fault tests for hours with fresh random input
-	OPSQ_TEST_FILLS=1000 $(BIN)/pytest --hypothesis-profile=soak --timeout=14400 tests/unit tests/faults $(ARGS)
+	OPSQ_TEST_FILLS=1000 OPSQ_TEST_OUTBOX_ROWS=100000 $(BIN)/pytest --hypothesis-profile=soak --timeout=14400 tests/unit tests/faults $(ARGS)
 
 venv: $(DEV) ## set up .venv with everything that development needs
 
