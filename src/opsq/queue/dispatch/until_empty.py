@@ -102,7 +102,7 @@ class UntilEmpty:
 
     def _has_work(self, arm: Arm, submission_id: int) -> bool:
         submission = self._state.submission(submission_id)
-        if submission is None or not submission.is_open or not takes(arm, submission):
+        if submission is None or submission.state != "open" or not takes(arm, submission):
             return False
         return bool(submission.reserved_count or submission.delayed_count or not self._state.rules.of(submission)[0])
 

@@ -181,3 +181,21 @@ def test_follow_up_under_a_unique_key_that_is_held_is_that_submission(rig: Rig) 
     ticket = one(rig, peer)
     [created] = rig.follow(peer, ticket.held(), new(rig, unique_key="nightly")).created
     assert created == m.Created(holder_id, False)
+
+
+def test_queue_is_not_empty_for_who_waits_while_follow_ups_are_being_committed(rig: Rig) -> None:
+    rig.submit(1, metadata={"job": 1})
+    worker, waiting = rig.connect("worker"), rig.connect("waiting")
+    ticket = one(rig, worker)
+    rig.send(waiting, m.Reserve(7, 1, "SelectOnly(job=1)", wait_s=None, until_empty=True))
+    follow_up = new(rig, metadata={"job": 1})
+    rig.send(worker, m.Complete(9, [m.Completion(ticket.held(), then=[follow_up])]))
+    rig.send(waiting, m.Reserve(8, 1, "SelectOnly(job=1)", wait_s=None, until_empty=True))
+    assert rig.begin()
+    rig.advance(0)
+    rig.database.commit()
+    rig.end(None)
+    assert rig.replies(waiting, 8) == []
+    [reply] = rig.replies(waiting, 7)
+    assert isinstance(reply, m.Reserved)
+    assert (len(reply.grants), reply.is_empty) == (1, False)

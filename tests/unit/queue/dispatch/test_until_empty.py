@@ -115,7 +115,7 @@ def test_submission_whose_end_does_not_come_about_is_not_forgotten(rig: Rig) -> 
     rig.reserve(rig.connect())
     submit_paused(rig, 3)
     rig.send(rig.connect(), m.Cancel(next(rig.ids), old))
-    assert is_over(rig)
+    assert not is_over(rig)
     rig.fail_commit()
     rig.advance(2)
     assert not is_over(rig)
