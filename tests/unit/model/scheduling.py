@@ -170,6 +170,16 @@ class Scheduling(Consuming):
             del self.coming[name]
             self._intend(lambda: self.schedules.pop(name))
 
+    @rule(peer=numbers, name=st.sampled_from(NAMES))
+    def end_what_a_schedule_has_made(self, peer: int, name: str) -> None:
+        """What waits for the end of that goes on."""
+        mine = [one for one in self.model.submissions.values() if one.new.metadata.get("schedule") == name]
+        open_ids = [one.id for one in mine if one.is_open]
+        if open_ids:
+            count = self.model.cancel(open_ids[0])
+            request = m.Cancel(next(self.rig.ids), open_ids[0])
+            self._ask(self._peer(peer), request, lambda reply: reply.count == count)
+
     def _change(self, peer: int, request: m.Request) -> None:
         self._ask(self._peer(peer), request, lambda reply: isinstance(reply, m.Changed | m.Submitted))
 
