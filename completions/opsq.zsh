@@ -589,8 +589,17 @@ _opsq() {
                 '--title=[A line for people, which lists and progress show.]:TEXT: ' \
                 '--priority=[Higher comes first under CustomPriority; 0 by default.]:N: ' \
                 '--max-attempts=[Failures until a chunk is dead.]:N: ' \
-                '--on-dead=[A dead chunk fails the submission, or the rest continues.]:fail|keep:(fail keep)' \
+                '--max-lost=[Lost consumers until a chunk is dead.]:N: ' \
+                '--on-dead=[A dead chunk fails the submission (default), or the rest continues.]:fail|keep:(fail keep)' \
+                '--backoff=[Delays between attempts, such as 1s,2,5m.]:BASE,FACTOR,MAX: ' \
+                '*--weight=[Set the weight in Fair of the value that this submission has of a key.]:KEY=N: ' \
+                '--delay=[Delay the first chunk by this long.]:D: ' \
+                '--at=[Start at 2025-01-31T08\:00, local time, or …Z, or @SECONDS.]:INSTANT: ' \
+                '*--after=[Wait until this submission is completed (ID\:ended\: has ended), or all with this metadata have ended.]:ID|KEY=VALUE: ' \
+                '--on-failed-dependency=[If one of --after ends otherwise\: be cancelled (default), run nevertheless, or wait until it is requeued.]:cancel|run|keep:(cancel run keep)' \
+                '--expires=[Expire if unfinished by then.]:D|INSTANT: ' \
                 '--idempotency-key=[The same rows under this key are one submission, as long as it exists.]:KEY: ' \
+                '--reservation=[How long a consumer may keep a chunk without a heartbeat, at least 0.1s.]:D: ' \
                 '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …, or a Spark Connect sc\://HOST\:PORT.]:URL: ' \
                 '*--conf=[A setting of Spark; repeatable.]:KEY=VALUE:_opsq_pair' \
                 '--spark-logs[Show the whole log of Spark on stderr.]' \
@@ -664,8 +673,17 @@ _opsq() {
                 '--title=[A line for people, which lists and progress show.]:TEXT: ' \
                 '--priority=[Higher comes first under CustomPriority; 0 by default.]:N: ' \
                 '--max-attempts=[Failures until a chunk is dead.]:N: ' \
-                '--on-dead=[A dead chunk fails the submission, or the rest continues.]:fail|keep:(fail keep)' \
+                '--max-lost=[Lost consumers until a chunk is dead.]:N: ' \
+                '--on-dead=[A dead chunk fails the submission (default), or the rest continues.]:fail|keep:(fail keep)' \
+                '--backoff=[Delays between attempts, such as 1s,2,5m.]:BASE,FACTOR,MAX: ' \
+                '*--weight=[Set the weight in Fair of the value that this submission has of a key.]:KEY=N: ' \
+                '--delay=[Delay the first chunk by this long.]:D: ' \
+                '--at=[Start at 2025-01-31T08\:00, local time, or …Z, or @SECONDS.]:INSTANT: ' \
+                '*--after=[Wait until this submission is completed (ID\:ended\: has ended), or all with this metadata have ended.]:ID|KEY=VALUE: ' \
+                '--on-failed-dependency=[If one of --after ends otherwise\: be cancelled (default), run nevertheless, or wait until it is requeued.]:cancel|run|keep:(cancel run keep)' \
+                '--expires=[Expire if unfinished by then.]:D|INSTANT: ' \
                 '--idempotency-key=[The same rows under this key are one submission, as long as it exists.]:KEY: ' \
+                '--reservation=[How long a consumer may keep a chunk without a heartbeat, at least 0.1s.]:D: ' \
                 '(-j --jobs)-j+[Concurrent programs in each task; 1 by default.]:N|N%|+N|-N: ' \
                 '(-j --jobs)--jobs=[Concurrent programs in each task; 1 by default.]:N|N%|+N|-N: ' \
                 '--each[Run once per record of the chunk, which replaces {} or comes last.]' \

@@ -18,7 +18,8 @@ from opsq.errors import InputUnreadable, NotFound, Unreachable, UsageError
 from opsq.spark.source.commit import STEM
 from opsq.spark.source.daemon_address import content_of, resolve, store_of
 from opsq.spark.source.result_fetch import SourceSubmission, check_final, find_source
-from opsq.spark.source.source_options import DaemonOptions, ReadOptions, camel_case, parse_read, parse_write
+from opsq.spark.source.rule_options import camel_case
+from opsq.spark.source.source_options import DaemonOptions, ReadOptions, parse_read, parse_write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -105,6 +105,17 @@ def test_run_keeps_the_types_of_columns_that_a_program_leaves_as_they_are(here: 
     )
 
 
+def test_submission_of_a_data_set_is_given_what_any_submission_can_be(
+    here: Here, daemon: Settings, queue: opsq.Queue, rows: Path
+) -> None:
+    given = ("--max-lost", "2", "--backoff", "1s,2,5m", "--delay", "1h", "--title", "Of July", "-m", "Tenant=a")
+    ran = here(daemon.state_dir, "submit", str(rows), "--weight", "Tenant=2", *given, *LOCAL)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    state = queue.submission(ran.stdout.strip()).state()
+    assert (state.state, state.max_lost, state.title, state.metadata) == ("scheduled", 2, "Of July", {"Tenant": "a"})
+    assert (state.backoff.base_s, state.backoff.factor, state.backoff.max_s) == (1, 2, 300)
+
+
 def test_results_that_are_refused_leave_no_folder_in_the_way(
     here: Here, daemon: Settings, queue: opsq.Queue, runtime_dir: Path
 ) -> None:

@@ -13,9 +13,9 @@ from opsq.errors import UsageError
 from opsq.options.option import options
 from opsq.options.submission_options import Rules
 from opsq.spark.notebook import _text, quoted
+from opsq.spark.source.rule_options import camel_case, rules_as_options
 from opsq.spark.source.source_options import (
     METADATA_COLUMNS,
-    camel_case,
     parse_chunks,
     parse_read,
     parse_write,
@@ -119,6 +119,27 @@ def test_write_takes_all_that_a_submission_can_be_given():
         "not_before_at": 1_000_000,
         "idempotency_key": "k",
         "idempotency_keep_s": 86400.0,
+    }
+
+
+def test_rules_of_a_submission_are_the_same_as_options_of_a_write():
+    rules = Rules(
+        metadata=["tenant=acme", "run=7"],
+        title="Of July",
+        priority=-3,
+        max_lost=2,
+        on_dead="keep",
+        backoff=Backoff(1.5, 2.0, 300.0),
+        weight=["tenant=2", "run=0.5"],
+        not_before_at=32_503_680_000_123,
+        idempotency_key="k",
+        keep_s=90.0,
+        reservation_s=0.5,
+    )
+    assert parse_write(rules_as_options(rules)).rules == rules.as_keywords()
+    other = Rules(delay_s=3600.0, expires="2h", unique="u", unique_until="start")
+    assert parse_write(rules_as_options(other)).rules == {
+        name: value for name, value in other.as_keywords().items() if value != {}
     }
 
 

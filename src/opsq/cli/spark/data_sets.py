@@ -15,13 +15,26 @@ from opsq.cli.daemon_address import is_remote
 from opsq.client.core.address import address_of, read_token, write_address
 from opsq.errors import Bug, Conflict, UsageError
 from opsq.options import values
-from opsq.options.option import COUNT, Whole, option, option_set
+from opsq.options.option import COUNT, option, option_set, options
+from opsq.options.submission_options import Rules
+from opsq.spark.source.rule_options import rules_as_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from opsq.client.sync.producer import Producer
     from opsq.client.sync.submission import Submission
+
+RULES = options(
+    Rules,
+    "unique",
+    "unique_until",
+    "keep_s",
+    idempotency_key=option(
+        "--idempotency-key KEY", "The same rows under this key are one submission, as long as it exists."
+    ),
+)
+"""What the submission of a data set is given; it is found again by its idempotency key, which excludes another."""
 
 ChunkFormat = Literal["jsonl", "csv", "text", "parquet", "arrow"]
 _BY_SUFFIX = {
@@ -78,42 +91,26 @@ class Chunking(NamedTuple):
     chunk_format: ChunkFormat = option(
         "--chunk-format jsonl|csv|text|parquet|arrow", "What a program reads on its stdin.", default="jsonl"
     )
-    metadata: list[str] = option("-m, --metadata KEY=VALUE...", "Strategic metadata; repeatable.")
-    title: str | None = option("--title TEXT", "A line for people, which lists and progress show.", values.title)
-    priority: int | None = option("--priority N", "Higher comes first under CustomPriority; 0 by default.", Whole())
-    max_attempts: int | None = option("--max-attempts N", "Failures until a chunk is dead.", COUNT)
-    on_dead: Literal["fail", "keep"] = option(
-        "--on-dead fail|keep", "A dead chunk fails the submission, or the rest continues.", default="fail"
-    )
-    idempotency_key: str | None = option(
-        "--idempotency-key KEY", "The same rows under this key are one submission, as long as it exists."
-    )
 
-    def submit(self, frame: DataFrame, reach: dict[str, str], producer: Producer) -> Submission:
+    def submit(self, frame: DataFrame, rules: Rules, reach: dict[str, str], producer: Producer) -> Submission:
         """Submit the rows as one submission; `is_new` says whether this made it."""
-        key = self.idempotency_key or f"spark-{uuid.uuid4().hex}"
+        key = rules.idempotency_key or f"spark-{uuid.uuid4().hex}"
         before = producer.find(key)
-        frame.write.format("opsq").mode("append").options(**reach, **self._options(key)).save()
+        frame.write.format("opsq").mode("append").options(
+            **reach, **self._options(), **rules_as_options(rules._replace(idempotency_key=key))
+        ).save()
         made = producer.find(key)
         if made is None:
             raise Bug(f"Spark has written, but the daemon has no submission under the key {key}.")
         made.is_new = before is None
         return made
 
-    def _options(self, key: str) -> dict[str, Any]:
-        import json
-
+    def _options(self) -> dict[str, Any]:
         values.exclude(rows_per_chunk=self.rows_per_chunk, bytes_per_chunk=self.bytes_per_chunk)
         given = {
             "rowsPerChunk": self.rows_per_chunk,
             "bytesPerChunk": self.bytes_per_chunk,
             "chunkFormat": self.chunk_format,
-            "metadata": json.dumps(values.metadata(self.metadata)),
-            "title": self.title,
-            "priority": self.priority,
-            "maxAttempts": self.max_attempts,
-            "onDead": self.on_dead,
-            "idempotencyKey": key,
         }
         return {name: value for name, value in given.items() if value is not None}
 

@@ -21,6 +21,7 @@ from opsq.client.sync.producer import Producer
 from opsq.documents.shape import ErrorShape
 from opsq.errors import UsageError, WorkFailed
 from opsq.options.option import COUNT, argument, option, options, positive_duration
+from opsq.options.submission_options import Rules
 from opsq.runner.pool_options import ConsumeOptions
 from opsq.runner.process.spawn import check_program as check
 from opsq.wire.messages import Explain, Explained
@@ -90,11 +91,17 @@ def fleet_options(caller: Caller, programs: Consuming, separator: bytes) -> Cons
 
 
 def submit_rows(
-    caller: Caller, jobs: SparkJobs, inputs: list[str], reading: Reading, chunking: Chunking, producer: Producer
+    caller: Caller,
+    jobs: SparkJobs,
+    inputs: list[str],
+    reading: Reading,
+    chunking: Chunking,
+    rules: Rules,
+    producer: Producer,
 ) -> Submission:
     """Submit the rows of a data set as chunks."""
     return jobs.run(
-        "reading", lambda: chunking.submit(reading.frame(jobs.spark, inputs), daemon_options(caller), producer)
+        "reading", lambda: chunking.submit(reading.frame(jobs.spark, inputs), rules, daemon_options(caller), producer)
     )
 
 

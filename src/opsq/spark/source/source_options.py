@@ -7,16 +7,13 @@ are compared without case; `repr` never shows a token.
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 
-from opsq.client.core.new_submission import new_submission
 from opsq.errors import UsageError
-from opsq.options.option import OneOf, Option, options
-from opsq.options.submission_options import Rules
+from opsq.spark.source.rule_options import RULES, camel_case, read_rules
 from opsq.strategy.tree import is_integer, parse_value
 from opsq.traces import TraceContext, read
 from opsq.units import parse_duration, parse_size
@@ -36,12 +33,6 @@ _OF_CATALOG = "provider"
 """What the catalog adds to the options of a table that it creates; it forgets them all before the table is read."""
 T = TypeVar("T")
 N = TypeVar("N", int, float)
-
-
-def camel_case(name: str) -> str:
-    """`chunk_format` is `chunkFormat`, as Spark writes the names of options."""
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
 
 
 def _option_name(field: str) -> str:
@@ -135,7 +126,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         chunk_format=cast("FormatName", given.choice("chunkFormat", CHUNK_FORMATS, "parquet")),
         rows_per_chunk=rows,
         bytes_per_chunk=size_bytes if size_bytes or rows else DEFAULT_BYTES_PER_CHUNK,
-        rules=given.rules(),
+        rules=read_rules(given.text, given.metadata()),
         wait_for_room=given.parsed("waitForRoom", _wait) or False,
         traceparent=given.parsed("traceparent", _trace),
     )
@@ -213,18 +204,12 @@ def _names_of(options: type[msgspec.Struct], *others: str) -> tuple[str, ...]:
     return ("stateDir", "address", "token", "tokenFile", "path", *fields, *others)
 
 
-_RULES: dict[str, Option] = {
-    camel_case(declared.flags[-1].removeprefix("--").replace("-", "_")): declared
-    for declared in options(Rules).options.values()
-}
-"""What a submission can be given, from the table of `opsq submit`, by the name that the option has in Spark."""
-
 _NAMES = {
     "stream of chunks": _names_of(ChunkOptions, "mode"),
     "read": _names_of(ReadOptions, "mode"),
     "write": (
         *(name for name in _names_of(WriteOptions) if name != "rules"),
-        *_RULES,
+        *RULES,
         "checkpointLocation",
     ),
 }
@@ -295,29 +280,6 @@ class _Given:
             _check_known(name, METADATA_COLUMNS, "metadata column")
         return wanted
 
-    def rules(self) -> dict[str, Any]:
-        """What the submission is given, as keyword arguments of `Producer.submit`."""
-        values: dict[str, Any] = {}
-        for (name, declared), field in zip(_RULES.items(), Rules._fields, strict=True):
-            text = self.text(name)
-            if text is None or field == "metadata":
-                continue
-            if declared.is_many:
-                values[field] = [word.strip() for word in text.split(",")]
-            else:
-                word = text.strip().lower() if isinstance(declared.read, OneOf) else text.strip()
-                values[field] = declared.read(name, word)
-        try:
-            keywords = Rules(**values).as_keywords()
-        except UsageError as error:
-            raise UsageError(_as_options(error.message), hint=error.hint and _as_options(error.hint)) from error
-        keywords["metadata"] = self.metadata()
-        for name in ("metadata", "weights"):
-            if not keywords[name]:
-                del keywords[name]
-        new_submission(bytes(16), b"", 0, **keywords)
-        return keywords
-
     def metadata(self) -> dict[str, int | str]:
         found: dict[str, int | str] = {}
         whole = self.text("metadata")
@@ -341,11 +303,6 @@ class _Given:
                     )
                 found[key] = _value(text)
         return found
-
-
-def _as_options(message: str) -> str:
-    """A message about flags of a verb as one about options: `--max-lost` is maxLost."""
-    return re.sub(r"--([a-z-]+)", lambda found: camel_case(found[1].replace("-", "_")), message)
 
 
 def _check_known(name: str, names: Iterable[str], what: str) -> None:

@@ -20,6 +20,7 @@ from opsq.cli.spark.job import Session, opened
 from opsq.client.sync.producer import Producer
 from opsq.errors import Conflict, OpsqError, UsageError, WorkFailed
 from opsq.options.option import options
+from opsq.options.submission_options import Rules
 from opsq.options.values import counted
 from opsq.runner.pool_options import ConsumeOptions
 from opsq.version import __version__
@@ -199,7 +200,7 @@ def _round_trip(caller: Caller, spark: SparkSession, producer: Producer) -> str:
     from opsq.spark.source.source_options import DaemonOptions
 
     reach = daemon_options(caller)
-    submission = Chunking(chunk_format="parquet").submit(spark.range(7, 8).toDF("n"), reach, producer)
+    submission = Chunking(chunk_format="parquet").submit(spark.range(7, 8).toDF("n"), Rules(), reach, producer)
     try:
         only = ConsumeOptions(jobs=1, submission_id=submission.id, until="empty")
         plan = plan_fleet(DaemonOptions(**reach), only, function=lambda table: table)

@@ -15,7 +15,7 @@ import msgspec
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import is_remote
 from opsq.cli.program_options import Consuming
-from opsq.cli.spark.data_sets import Chunking, Reading, Writing, daemon_options
+from opsq.cli.spark.data_sets import RULES, Chunking, Reading, Writing, daemon_options
 from opsq.cli.spark.fleet_work import (
     DEADLINE,
     FLEET_PROGRAMS,
@@ -36,6 +36,7 @@ from opsq.documents.shape import ErrorShape
 from opsq.errors import NotFinished, OpsqError, TimedOut, UsageError, WorkFailed
 from opsq.options import values
 from opsq.options.option import argument, option, options
+from opsq.options.submission_options import Rules
 from opsq.spark.source.result_fetch import FINAL_STATES
 from opsq.wire.messages import SubmissionState
 
@@ -53,6 +54,7 @@ def run(
     ),
     reading: Reading = options(Reading),
     chunking: Chunking = options(Chunking),
+    rules: Rules = RULES,
     programs: Consuming = FLEET_PROGRAMS,
     writing: Writing = options(Writing),
     session: Session = options(Session),
@@ -68,6 +70,7 @@ def run(
     Results keep the order in which Spark reads the rows. Without a daemon, one is started, and stopped at the end.
     """
     inputs, command = _split(words)
+    rules.as_fields()  # refused before Spark starts
     check_program(command[0], session)
     place = writing.place(is_there=session.is_remote)
     check_places(session, [*reading.paths(inputs), place])
@@ -78,7 +81,7 @@ def run(
         opened(caller, session, is_reporting=programs.progress) as jobs,
     ):
         jobs.run("reading", lambda: writing.schema(jobs.spark))  # refused before anything is submitted
-        submission = submit_rows(caller, jobs, inputs, reading, chunking, producer)
+        submission = submit_rows(caller, jobs, inputs, reading, chunking, rules, producer)
         summary: FleetSummary | None = None
         rows_count: int | None = None
         failure: OpsqError | None = None

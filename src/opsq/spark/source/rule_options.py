@@ -1,0 +1,87 @@
+"""What a submission can be given, as options of a write: the table of `opsq submit` under Spark's names.
+
+This file must not know what else a write takes (`source_options`), nor import PySpark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from opsq.client.core.new_submission import new_submission
+from opsq.errors import UsageError
+from opsq.options.option import OneOf, Option, options
+from opsq.options.submission_options import Rules
+from opsq.options.values import metadata as metadata_of
+from opsq.wire.messages import Backoff
+
+
+def camel_case(name: str) -> str:
+    """`chunk_format` is `chunkFormat`, as Spark writes the names of options."""
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+RULES: dict[str, Option] = {
+    camel_case(declared.flags[-1].removeprefix("--").replace("-", "_")): declared
+    for declared in options(Rules).options.values()
+}
+"""What a submission can be given, from the table of `opsq submit`, by the name that the option has in Spark."""
+
+
+def read_rules(text_of: Callable[[str], str | None], metadata: dict[str, int | str]) -> dict[str, Any]:
+    """What the submission is given, as keyword arguments of `Producer.submit`.
+
+    Args:
+        text_of: the text of an option by its name.
+        metadata: of the submission, which has options of its own.
+
+    Raises:
+        UsageError: an option cannot be understood, or two cannot be combined.
+    """
+    values: dict[str, Any] = {}
+    for (name, declared), field in zip(RULES.items(), Rules._fields, strict=True):
+        text = text_of(name)
+        if text is None or field == "metadata":
+            continue
+        if declared.is_many:
+            values[field] = [word.strip() for word in text.split(",")]
+        else:
+            word = text.strip().lower() if isinstance(declared.read, OneOf) else text.strip()
+            values[field] = declared.read(name, word)
+    try:
+        keywords = Rules(**values).as_keywords()
+    except UsageError as error:
+        raise UsageError(_as_options(error.message), hint=error.hint and _as_options(error.hint)) from error
+    keywords["metadata"] = metadata
+    for name in ("metadata", "weights"):
+        if not keywords[name]:
+            del keywords[name]
+    new_submission(bytes(16), b"", 0, **keywords)
+    return keywords
+
+
+def rules_as_options(rules: Rules) -> dict[str, str]:
+    """What a submission is given as options of a write; `read_rules` reads the same from them."""
+    found: dict[str, str] = {}
+    for name, field in zip(RULES, Rules._fields, strict=True):
+        value = getattr(rules, field)
+        if value is None or value == []:
+            continue
+        if field == "metadata":
+            found[name] = msgspec.json.encode(metadata_of(value)).decode()
+        elif field == "not_before_at":
+            found[name] = f"@{value / 1000}"
+        elif isinstance(value, Backoff):
+            found[name] = f"{value.base_s}s,{value.factor},{value.max_s}s"
+        else:
+            found[name] = ",".join(value) if isinstance(value, list) else str(value)
+    return found
+
+
+def _as_options(message: str) -> str:
+    """A message about flags of a verb as one about options: `--max-lost` is maxLost."""
+    return re.sub(r"--([a-z-]+)", lambda found: camel_case(found[1].replace("-", "_")), message)
