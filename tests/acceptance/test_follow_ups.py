@@ -117,6 +117,8 @@ def test_follow_ups_of_a_failed_attempt_are_forgotten(queue):
         ('mkdir "$OPSQ_THEN"', "is no file"),
         ('mkfifo "$OPSQ_THEN"', "is no file"),
         ("""echo '{"chunks": ["a"], "metadata": {"submission": 1}}' > "$OPSQ_THEN" """, "submission"),
+        ("""echo '{"chunks": ["a"], "after": [{"submission_id": "x"}]}' > "$OPSQ_THEN" """, "Line 1 of OPSQ_THEN"),
+        ("""echo '{"chunks": ["a"], "after": [{"submission_id": "7"}]}' > "$OPSQ_THEN" """, "7"),
     ],
 )
 def test_what_makes_no_follow_up_fails_the_attempt_with_the_reason(queue, write, reason):

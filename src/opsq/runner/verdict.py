@@ -17,6 +17,7 @@ from opsq.errors import (
     ContentChanged,
     ContentMissing,
     InputUnreadable,
+    NotFound,
     OpsqError,
     Refused,
     UsageError,
@@ -158,7 +159,7 @@ class VerdictGiver:
 
             try:
                 then = chunk.prepare(follow_ups_of(finished.then, "OPSQ_THEN"))
-            except (UsageError, InputUnreadable, ChunkTooLarge) as error:
+            except (UsageError, InputUnreadable, ChunkTooLarge, NotFound) as error:
                 why = WorkFailed(f"its follow-ups cannot be made: {error}")
                 self._fail_by(finished._replace(error=why), chunk)
                 return False

@@ -14,7 +14,7 @@ import msgspec
 
 from opsq.client.core.held_block import HeldBlock, Result
 from opsq.client.core.ledger import Ledger
-from opsq.errors import Conflict, OpsqError, StorageFull, UsageError
+from opsq.errors import Conflict, NotFound, OpsqError, StorageFull, UsageError
 from opsq.ids import mask_indexes
 from opsq.wire.messages import (
     Complete,
@@ -258,7 +258,7 @@ class VerdictBatch:
                     sent = sent._replace(request=Complete(sent.request.id, sent.request.completions))
                 self._again.append(sent)
                 return
-            if isinstance(error, UsageError | Conflict) and _has_follow_ups(sent.request):
+            if isinstance(error, UsageError | Conflict | NotFound) and _has_follow_ups(sent.request):
                 self._fail_refused(sent, error)
                 return
             self.errors.append(error)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from opsq.client.core.held_block import HeldBlock
 from opsq.client.core.ledger import Ledger
 from opsq.client.core.verdict_batch import BUFFERED_LIMIT_BYTES, FailedRun, VerdictBatch
-from opsq.errors import Bug, StorageFull, UsageError
+from opsq.errors import Bug, Conflict, NotFound, OpsqError, StorageFull, UsageError
 from opsq.wire.messages import (
     ChunkMask,
     Complete,
@@ -390,9 +390,10 @@ def test_reserve_does_not_travel_with_follow_ups(batch: VerdictBatch) -> None:
     assert requests[-1] is reserve
 
 
-def test_chunk_whose_follow_ups_are_refused_has_failed(batch: VerdictBatch) -> None:
+@pytest.mark.parametrize("error", [UsageError, Conflict, NotFound])
+def test_chunk_whose_follow_ups_are_refused_has_failed(batch: VerdictBatch, error: type[OpsqError]) -> None:
     _, [request] = followed(batch, 0b10)
-    batch.answer(ErrorReply.of(request.id, UsageError("the key is taken")))
+    batch.answer(ErrorReply.of(request.id, error("the key is taken")))
     assert not batch.errors
     assert not batch.is_settled
     assert batch.is_again_due

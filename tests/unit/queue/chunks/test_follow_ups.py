@@ -199,3 +199,27 @@ def test_queue_is_not_empty_for_who_waits_while_follow_ups_are_being_committed(r
     [reply] = rig.replies(waiting, 7)
     assert isinstance(reply, m.Reserved)
     assert (len(reply.grants), reply.is_empty) == (1, False)
+
+
+def test_who_waits_for_a_group_waits_for_its_follow_ups_too(rig: Rig) -> None:
+    """A fan-out and its join: the group does not end between a chunk and what follows from it."""
+    submission_id = rig.submit(1, metadata={"job": "x"})
+    join_id = rig.submit(1, after=[m.Dependency(key="job", value="x")])
+    peer = rig.connect()
+    [created] = rig.follow(peer, one(rig, peer).held(), new(rig, metadata={"job": "x"})).created
+    assert rig.show(submission_id).state == "completed"
+    assert rig.show(join_id).state == "blocked"
+    rig.complete(peer, one(rig, peer).held())
+    rig.settle()
+    assert rig.show(created.submission_id).state == "completed"
+    assert rig.show(join_id).state == "open"
+
+
+def test_follow_up_may_wait_for_the_submission_of_its_chunk(rig: Rig) -> None:
+    submission_id = rig.submit(2)
+    peer = rig.connect()
+    [created] = rig.follow(peer, one(rig, peer).held(), new(rig, after=[m.Dependency(submission_id)])).created
+    assert rig.show(created.submission_id).state == "blocked"
+    [last] = rig.follow(peer, one(rig, peer).held(), new(rig, after=[m.Dependency(submission_id)])).created
+    rig.settle()
+    assert [rig.show(made.submission_id).state for made in (created, last)] == ["open", "open"]
