@@ -35,6 +35,7 @@ from opsq.daemon import committer, daemon_process
 from opsq.daemon.lifecycle import Ready
 from opsq.errors import OpsqError
 from opsq.fsync import make_folders, sync_descriptor, sync_path
+from opsq.queue.submissions.dependencies import SLICE_WAITING
 from opsq.settings import load
 from opsq.wire import messages as m
 from unit.model.rig import tickets_of
@@ -270,6 +271,23 @@ def follow_ups(home: Home) -> None:
                     break
 
 
+def dependencies(home: Home) -> None:
+    """Submissions that wait for others, of one more than are told at once: what they wait for ends."""
+    with home.daemon() as queue:
+        first, other = (home.submit(queue, home.chunks(1, 10)) for _ in range(2))
+        waiting = [home.submit(queue, [b"waits"], after=[first]) for _ in range(SLICE_WAITING + 1)]
+        below = home.submit(queue, [b"waits"], after=[other])
+        last = home.submit(queue, [], after=[below], on_failed_dependency="run")
+        home.promise("blocked", p.InState(below, "blocked"))
+        home.work(queue, first, lambda _: b"done", 1)
+        home.promise(f"state {waiting[0]}", p.InState(waiting[0], "open"))
+        home.release("blocked")
+        queue.submission(other).cancel()
+        queue.submission(last).wait()
+        for number, state in ((below, "cancelled"), (last, "completed"), (waiting[-1], "open")):
+            home.promise(f"state {number}", p.InState(number, state))
+
+
 def leases(home: Home) -> None:
     """Leases, failures, dead chunks that are tried again or given up, rules."""
     with home.daemon() as queue:
@@ -468,6 +486,7 @@ SCENARIOS: dict[str, Callable[[Home], None]] = {
         submit_parts,
         results,
         follow_ups,
+        dependencies,
         leases,
         endings,
         backups,
