@@ -137,7 +137,7 @@ class Submitter:
             return Created(known, False)
         row = self._row(peer, new, now)
         self._keys.enter(new, row.id)
-        if new.unique_key is not None and row.state != "completed":
+        if new.unique_key is not None and (row.state != "completed" or new.after):
             state.unique_keys.take(new.unique_key, row.id, until_start=new.unique_until_start)
         self._admission.accept(batch, new.chunks_count)
         stored, decided = row, list[Decided]()

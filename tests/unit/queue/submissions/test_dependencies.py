@@ -330,6 +330,22 @@ def test_requeue_between_two_slices_changes_nothing_for_those_who_wait(
     assert {state(rig, one) for one in waiting} == {"cancelled"}
 
 
+def test_unique_key_of_one_without_chunks_that_waits_is_held_in_its_batch_already(rig: Rig) -> None:
+    first = rig.submit(1)
+    peer = rig.connect()
+    after = [m.Dependency(first, "ended")]
+    for number, chunks_count in ((8, 0), (9, 1)):
+        new = m.NewSubmission(rig.request_key(), chunks_count, unique_key="u", after=after)
+        rig.send(peer, m.Submit(number, [new]))
+    rig.settle()
+    [made], [found] = rig.replies(peer, 8), rig.replies(peer, 9)
+    assert isinstance(made, m.Submitted)
+    assert isinstance(found, m.Submitted)
+    assert found.created == [m.Created(made.created[0].submission_id, False)]
+    complete(rig, first)
+    assert rig.submit(1, unique_key="u") != made.created[0].submission_id
+
+
 def test_what_others_wait_for_is_not_removed(rig: Rig) -> None:
     first = rig.submit(1)
     kept = wait_for(rig, first, on_failed_dependency="keep")
