@@ -6,14 +6,13 @@ This file owns `opsq.options` of a state folder. Settings of files are not in it
 from __future__ import annotations
 
 import contextlib
-import os
 
 import msgspec
 
 from opsq.daemon.lifecycle import is_locked
 from opsq.errors import OpsqError
+from opsq.private_file import changing
 from opsq.settings import Settings
-from opsq.users import open_file
 
 _NAME = "opsq.options"
 _GIVEN = ("--", "OPSQ_")
@@ -30,11 +29,9 @@ def note_options(settings: Settings) -> None:
         for name, text in texts.items()
         if name not in _OF_CLIENTS and settings.source(name).startswith(_GIVEN)
     }
-    path = f"{settings.state_dir}/{_NAME}"
-    with contextlib.suppress(OSError):  # a full disk: the daemon starts all the same
-        with open(open_file(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
-            file.write(msgspec.json.encode(given))
-        os.replace(f"{path}.new", path)
+    # On a full disk the daemon starts all the same.
+    with contextlib.suppress(OpsqError), changing(f"{settings.state_dir}/{_NAME}") as replace:
+        replace(msgspec.json.encode(given))
 
 
 def options_in_use(settings: Settings) -> dict[str, str]:

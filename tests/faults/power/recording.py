@@ -31,8 +31,9 @@ from faults.power.disk import (
     Write,
 )
 
-UNRECORDED = frozenset({"opsq.ballast", "opsq.log", "opsq.sqlite-shm"})
-"""Room, a log for people, and memory that SQLite makes anew: nothing that is acknowledged rests on them."""
+UNRECORDED = frozenset({"opsq.ballast", "opsq.log", "opsq.options", "opsq.options.new", "opsq.sqlite-shm"})
+"""Room, a log for people, a note for a restart of what runs, and memory that SQLite makes anew: nothing that is
+acknowledged rests on them."""
 
 _JOURNALS = apsw.SQLITE_OPEN_MAIN_JOURNAL | apsw.SQLITE_OPEN_WAL
 _os = {name: getattr(os, name) for name in dir(os) if callable(getattr(os, name))}
