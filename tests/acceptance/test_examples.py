@@ -212,6 +212,25 @@ def test_join_waits_for_all_parts(opsq: Opsq):
     assert {one["state"] for one in opsq.ok("list", "--json").json["submissions"]} == {"completed"}
 
 
+def test_approval_publishes_what_somebody_has_approved_and_nothing_else(opsq: Opsq):
+    """approval.sh: the draft is there at once; what it names decides about the rest."""
+    opsq.file("a.txt", b"b\na\nb\n")
+    approved, dropped = (run(opsq, str(EXAMPLES / "approval.sh"), "a.txt") for _ in range(2))
+    assert (approved.returncode, approved.stderr) == (0, "")
+    draft, resume, cancel = re.findall(r"(draft-\d+)\..*: opsq (.+); .*: opsq (.+)", approved.stdout)[0]
+    assert (opsq.folder / draft).read_bytes() == b"a\nb\n"
+    publishing = ("consume", "--until-empty", "-s", "SelectOnly(step=publish)", "--", "sort", "-u")
+    assert "has been paused" in opsq(*publishing).err
+    published = cancel.split()[-1]
+    assert opsq.ok("show", published, "--json").json["state"] == "open"
+    opsq.ok(*resume.split())
+    opsq.ok(*re.findall(r"cancel \d+", dropped.stdout)[0].split())
+    opsq.ok(*publishing)
+    assert opsq.ok("results", published).out == b"a\nb\n"
+    states = [one["state"] for one in opsq.ok("list", "--json", "-m", "step=publish").json["submissions"]]
+    assert sorted(states) == ["cancelled", "completed"]
+
+
 def test_loop_completes_what_works(queue: Opsq):
     """loop.sh: results come out in input order."""
     submission = queue.ok("submit", "--lines", "1", "-", stdin=b"a\nb\nc\n").text
