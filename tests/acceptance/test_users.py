@@ -94,7 +94,7 @@ def test_group_of_the_socket_submits_consumes_and_reads(state_dir: Path) -> None
     ok(BOB, state_dir, "consume", "--submission", before, "--until-empty", "--", "cat")
     assert ok(ALICE, state_dir, "results", before) == LARGE.decode().strip()
     ok(ALICE, state_dir, "rm", before, submission)
-    ok(ALICE, state_dir, "restart")
+    ok(ALICE, state_dir, "restart", "--socket-mode", "0600")
     assert [path for path in (state_dir / "content").iterdir() if path.is_dir()] == []
     assert "may not be used by this user" in refused(BOB, state_dir, "list")
 

@@ -278,7 +278,8 @@ def test_whoever_expects_to_be_refused_sends_nothing(queue):
             wait_until(lambda: queue.ok("status", "--json").json["room_waiting"] == 1, DEADLINE_S, "it waits")
             queue.ok("complete", queue.reserve())
             assert waiting.result()["created"]
-    queue.ok("restart", "--min-free-bytes", "1000000G")
+    queue.ok("stop")
+    queue.ok("start", "--min-free-bytes", "1000000G")
     with serving(queue) as api:
         assert refused(api.post("submissions", content=LINES, headers=TEXT)) == (507, "no_room")
 

@@ -175,9 +175,12 @@ class Model(Working):
 
     def holder_of(self, unique_key: str) -> int | None:
         """The unfinished submission with a unique key; also one whose end, or whose revival, is not committed yet."""
-        for submission in [*self.submissions.values(), *self.coming.values()]:
+        for submission in self.submissions.values():
             if submission.new.unique_key == unique_key and (submission.state not in FINAL or submission.is_reviving):
                 return submission.id
+        for coming in self.coming.values():  # what it waits for is known once it is there
+            if coming.new.unique_key == unique_key and (coming.state not in FINAL or coming.new.after):
+                return coming.id
         return None
 
     def known(self, new: m.NewSubmission) -> int | None:

@@ -127,7 +127,9 @@ class _Records:
 
     async def ack(self, request: Request) -> Response:
         """`POST /ack/ID`."""
-        return await self._judge(request, lambda desk, handle: desk.ack(handle))
+        answer = await self._judge(request, lambda desk, handle: desk.ack(handle))
+        self._room.note_done()
+        return answer
 
     async def nack(self, request: Request) -> Response:
         """`POST /nack/ID`."""

@@ -32,6 +32,11 @@ class Room:
         self._counted: dict[str, int] = {}
         """Unfinished records of each queue, and those that were let in since."""
         self._counted_at = -FRESH_S
+        self._is_less = False
+
+    def note_done(self) -> None:
+        """A record is done: a queue that was full is counted again when more is wanted."""
+        self._is_less = True
 
     async def take(self, name: str, wanted: int) -> int | None:
         """For how many of `wanted` records there is room, which counts as taken; None: for all, there is no limit."""
@@ -39,7 +44,9 @@ class Room:
         if limit is None:
             return None
         is_short = self._counted.get(name, 0) + wanted > limit
-        if time.monotonic() - self._counted_at >= (FULL_FRESH_S if is_short else FRESH_S):
+        is_stale = time.monotonic() - self._counted_at >= (FULL_FRESH_S if is_short else FRESH_S)
+        if is_stale or (is_short and self._is_less):
+            self._is_less = False
             link = (await self._connections.queue()).link
             state = await link.call(Status(link.next_id(), KEY), DaemonState)
             self._counted = {str(counts.value): counts.backlog_count for counts in state.by}

@@ -80,6 +80,15 @@ def test_what_was_let_in_is_reckoned_until_the_count_is_old(daemon: _Daemon, clo
     assert daemon.asked_count == 2
 
 
+def test_full_queue_is_counted_again_at_once_when_a_record_is_done(daemon: _Daemon, clock: list[float]):
+    taker, daemon.unfinished = of(daemon, 10), 10
+    assert takes(taker, 1) == [0]
+    daemon.unfinished = 9
+    taker.note_done()
+    assert takes(taker, 1, 1, 1) == [1, 0, 0]
+    assert daemon.asked_count == 2
+
+
 def test_full_queue_is_counted_again_soon_but_not_for_each_record(daemon: _Daemon, clock: list[float]):
     taker, daemon.unfinished = of(daemon, 10), 10
     assert takes(taker, *[1] * 50) == [0] * 50
