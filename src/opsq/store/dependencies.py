@@ -116,6 +116,11 @@ def closes_circle(connection: apsw.Connection, submission_id: int, lane_ids: Ite
     return bool(hits) or rows >= CIRCLE_ROWS
 
 
+def is_used(connection: apsw.Connection) -> bool:
+    """Whether there is any submission that waits, or has waited, for another."""
+    return connection.execute("SELECT 1 FROM dependency LIMIT 1").fetchone() is not None
+
+
 def is_awaited(connection: apsw.Connection, target: int) -> bool:
     """Whether a submission waits for this one (or ~lane) still."""
     return first_waiting(connection, target) is not None
@@ -211,10 +216,11 @@ def _release(writer: apsw.Connection, submission_id: int, wall: int) -> Decided 
         "UPDATE submission SET state = ?, finished_at = ? WHERE id = ?",
         (state, wall if state == "completed" else None, submission_id),
     )
+    if state != "scheduled":
+        lanes.leave(writer, submission_id, lane_ids)
     if state == "open":
         lanes.enter(writer, submission_id, shuffle, priority, lane_ids)
     elif state == "completed":
-        lanes.leave(writer, submission_id, lane_ids)
         note_end(writer, submission_id, state, lane_ids)
     return Decided(submission_id, state, total, lane_ids)
 

@@ -127,8 +127,6 @@ def announce(writer: apsw.Connection, submission_id: int, lane_ids: Iterable[int
 
 def enter(writer: apsw.Connection, submission_id: int, shuffle: int, priority: int, lane_ids: Iterable[int]) -> None:
     """Make an open submission visible to walks."""
-    lane_ids = tuple(lane_ids)
-    _come(writer, submission_id, lane_ids)
     writer.executemany(
         "INSERT OR IGNORE INTO lane_submission (lane_id, submission_id, shuffle, rank) VALUES (?, ?, ?, ?)",
         ((lane, submission_id, shuffle, -priority) for lane in (ALL, *lane_ids)),
@@ -136,20 +134,11 @@ def enter(writer: apsw.Connection, submission_id: int, shuffle: int, priority: i
 
 
 def leave(writer: apsw.Connection, submission_id: int, lane_ids: Iterable[int]) -> None:
-    """Take a submission out of all walks: it has ended."""
-    lane_ids = tuple(lane_ids)
-    _come(writer, submission_id, lane_ids)
-    writer.executemany(
-        "DELETE FROM lane_submission WHERE lane_id = ? AND submission_id = ?",
-        ((lane, submission_id) for lane in (ALL, *lane_ids)),
-    )
-
-
-def _come(writer: apsw.Connection, submission_id: int, lane_ids: tuple[int, ...]) -> None:
-    writer.executemany(
-        "DELETE FROM lane_coming WHERE lane_id = ? AND submission_id = ?",
-        ((lane, submission_id) for lane in lane_ids),
-    )
+    """Take a submission out of all walks, or forget its announcement: whichever there is."""
+    sql = "DELETE FROM {} WHERE lane_id = ? AND submission_id = ?"
+    writer.execute(sql.format("lane_submission"), (ALL, submission_id))
+    table = "lane_submission" if writer.changes() else "lane_coming"
+    writer.executemany(sql.format(table), ((lane, submission_id) for lane in lane_ids))
 
 
 class GoneLane(NamedTuple):

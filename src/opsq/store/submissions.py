@@ -200,6 +200,7 @@ def listed(
 def set_open(writer: apsw.Connection, row: SubmissionRow, lane_ids: Iterable[int]) -> None:
     """Make a scheduled submission visible to strategies."""
     writer.execute("UPDATE submission SET state = 'open' WHERE id = ?", (row.id,))
+    lanes.leave(writer, row.id, lane_ids)
     lanes.enter(writer, row.id, row.shuffle, row.priority, lane_ids)
 
 
