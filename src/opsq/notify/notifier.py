@@ -254,7 +254,7 @@ class Notifier:
                 threading.Thread(target=self._deliver, args=work, name="opsq-notify", daemon=True).start()
 
     def _deliver(self, target: Target, waiting: Waiting, message: str, body: bytes) -> None:
-        """In a thread of the pool."""
+        """In a thread of its own."""
         try:
             failure = target.deliver(Parcel(message, _event.decode(body)))
         except Exception as error:  # noqa: BLE001  # a delivery that fails in a new way must not be lost

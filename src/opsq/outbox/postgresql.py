@@ -19,7 +19,9 @@ from opsq.outbox.rows import ORDER_LOCKS
 from opsq.outbox.waiting_rows import (
     BATCH_LIMIT_BYTES,
     COMPLETIONS,
+    LEFT,
     MISSING_HINT,
+    PUT_BACK,
     SUBMISSIONS,
     Completion,
     Left,
@@ -83,15 +85,6 @@ _ASIDE = {
     SUBMISSIONS: "UPDATE opsq_outbox SET refusal = %s WHERE seq = %s",
     COMPLETIONS: "UPDATE opsq_outbox_completed SET refusal = %s WHERE told_at IS NULL AND seq = %s",
 }
-_PUT_BACK = (
-    "UPDATE opsq_outbox SET refusal = NULL WHERE refusal IS NOT NULL",
-    "UPDATE opsq_outbox_completed SET refusal = NULL WHERE told_at IS NULL AND refusal IS NOT NULL",
-)
-_LEFT = """
-    SELECT count(*) FILTER (WHERE refusal IS NULL), count(*) FILTER (WHERE refusal IS NOT NULL) FROM (
-        SELECT refusal FROM opsq_outbox UNION ALL SELECT refusal FROM opsq_outbox_completed WHERE told_at IS NULL
-    ) AS rows
-"""
 
 
 class PostgresqlOutbox:
@@ -168,7 +161,7 @@ class PostgresqlOutbox:
     def put_back(self) -> int:
         """See `Outbox`."""
         with self._explained() as connection:
-            return sum(connection.execute(statement).rowcount for statement in _PUT_BACK)
+            return sum(connection.execute(statement).rowcount for statement in PUT_BACK)
 
     def prune(self, keep_s: float) -> None:
         """See `Outbox`."""
@@ -180,7 +173,7 @@ class PostgresqlOutbox:
     def left(self) -> Left:
         """See `Outbox`."""
         with self._explained() as connection:
-            return Left(*connection.execute(_LEFT).fetchall()[0])
+            return Left(*connection.execute(LEFT).fetchall()[0])
 
     def wait(self, stop_fd: int, timeout_s: float) -> None:
         """See `Outbox`."""

@@ -19,7 +19,9 @@ from opsq.errors import Unreachable, UsageError
 from opsq.outbox.waiting_rows import (
     BATCH_LIMIT_BYTES,
     COMPLETIONS,
+    LEFT,
     MISSING_HINT,
+    PUT_BACK,
     SUBMISSIONS,
     Completion,
     Left,
@@ -54,15 +56,6 @@ _ASIDE = {
     SUBMISSIONS: "UPDATE opsq_outbox SET refusal = ? WHERE seq = ?",
     COMPLETIONS: "UPDATE opsq_outbox_completed SET refusal = ? WHERE told_at IS NULL AND seq = ?",
 }
-_PUT_BACK = (
-    "UPDATE opsq_outbox SET refusal = NULL WHERE refusal IS NOT NULL",
-    "UPDATE opsq_outbox_completed SET refusal = NULL WHERE told_at IS NULL AND refusal IS NOT NULL",
-)
-_LEFT = """
-    SELECT count(*) FILTER (WHERE refusal IS NULL), count(*) FILTER (WHERE refusal IS NOT NULL) FROM (
-        SELECT refusal FROM opsq_outbox UNION ALL SELECT refusal FROM opsq_outbox_completed WHERE told_at IS NULL
-    )
-"""
 
 
 class SqliteOutbox:
@@ -115,7 +108,7 @@ class SqliteOutbox:
     def put_back(self) -> int:
         """See `Outbox`."""
         with self._writing() as connection:
-            return sum(connection.execute(statement).rowcount for statement in _PUT_BACK)
+            return sum(connection.execute(statement).rowcount for statement in PUT_BACK)
 
     def prune(self, keep_s: float) -> None:
         """See `Outbox`."""
@@ -127,7 +120,7 @@ class SqliteOutbox:
     def left(self) -> Left:
         """See `Outbox`."""
         with self._explained() as connection:
-            return Left(*connection.execute(_LEFT).fetchone())
+            return Left(*connection.execute(LEFT).fetchone())
 
     def wait(self, stop_fd: int, timeout_s: float) -> None:
         """See `Outbox`."""

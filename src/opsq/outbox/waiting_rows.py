@@ -13,6 +13,17 @@ BATCH_LIMIT_BYTES = 8 << 20
 SUBMISSIONS, COMPLETIONS = "opsq_outbox", "opsq_outbox_completed"
 """The tables."""
 
+PUT_BACK = (
+    "UPDATE opsq_outbox SET refusal = NULL WHERE refusal IS NOT NULL",
+    "UPDATE opsq_outbox_completed SET refusal = NULL WHERE told_at IS NULL AND refusal IS NOT NULL",
+)
+"""What `Outbox.put_back` runs, in any database; so does `Outbox.left` this."""
+LEFT = """
+    SELECT count(*) FILTER (WHERE refusal IS NULL), count(*) FILTER (WHERE refusal IS NOT NULL) FROM (
+        SELECT refusal FROM opsq_outbox UNION ALL SELECT refusal FROM opsq_outbox_completed WHERE told_at IS NULL
+    ) AS found
+"""
+
 MISSING_HINT = "`opsq outbox ddl --for DATABASE` prints the statements that make it."
 
 
