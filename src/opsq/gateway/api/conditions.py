@@ -50,7 +50,9 @@ class StatusQuery(Struct, forbid_unknown_fields=True):
 class ListQuery(Struct, forbid_unknown_fields=True):
     """Which submissions."""
 
-    state: Annotated[list[m.StateName], Meta(max_length=6, description="Only in these states; repeatable.")] = []
+    state: Annotated[
+        list[m.StateName], Meta(max_length=len(m.STATES), description="Only in these states; repeatable.")
+    ] = []
     metadata: Pairs = []
     older_than_s: OlderS | None = None
     newer_than_s: NewerS | None = None
@@ -145,7 +147,7 @@ def metadata_of(pairs: list[str]) -> dict[str, int | str]:
     try:
         return parse_pairs(pairs)
     except ValueError as error:
-        raise UsageError(f"The metadata cannot be read: {error}.") from error
+        raise UsageError(f"The metadata cannot be read: {error}.", hint="Write KEY=VALUE.") from error
 
 
 def span(newer_than_s: float | None, older_than_s: float | None) -> tuple[int | None, int | None]:

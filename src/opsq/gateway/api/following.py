@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from starlette.responses import Response, StreamingResponse
 
 from opsq.documents.events import EventDocument, EventsDocument
-from opsq.errors import OpsqError, UsageError
+from opsq.errors import OpsqError, Unreachable, UsageError
 from opsq.gateway.api.call import Call
 from opsq.gateway.api.conditions import WAIT_LIMIT_S, Limit
 from opsq.gateway.api.endpoint import EVENT_STREAM, Endpoint
@@ -63,7 +63,9 @@ async def list_events(call: Call, query: EventsQuery) -> EventsDocument:
     request = m.Events(call.next_id(), query.since, query.limit, query.wait, list(query.kind))
     page = await call.ask_for(request, m.EventRows, query.wait + _PATIENCE_S)
     if page is None:
-        return EventsDocument([], str(query.since or 0))
+        raise Unreachable(
+            "The daemon has not answered, or the gateway is stopping.", hint="Ask again with the same cursor."
+        )
     return EventsDocument([EventDocument.of(event) for event in page.events], str(page.next_since))
 
 

@@ -131,11 +131,12 @@ async def complete_chunks(call: Call, body: CompleteBody) -> ChangedDocument:
     results = [(parse_handle(chunk.handle), _result(chunk)) for chunk in body.chunks]
     then = [[shape.as_follow_up() for shape in chunk.then] for chunk in body.chunks]
     places = await _stored(call, [(handle, result) for handle, result in results if _is_large(result)])
+    contexts = await _contexts(call, {handle.submission_id for (handle, _), some in zip(results, then) if some})
     completions = [
         m.Completion(
             m.HeldChunks.of(handle),
             msgspec.Raw(msgspec.msgpack.encode([places.get(handle, result)])),
-            then=await _prepared(call, handle, followers) if followers else [],
+            then=await _prepared(call, followers, contexts.get(handle.submission_id)) if followers else [],
         )
         for (handle, result), followers in zip(results, then, strict=True)
     ]
@@ -145,12 +146,17 @@ async def complete_chunks(call: Call, body: CompleteBody) -> ChangedDocument:
     return ChangedDocument(len(completions), created=created if any(then) else UNSET)
 
 
-async def _prepared(call: Call, handle: Handle, then: list[FollowUp]) -> list[m.NewSubmission]:
-    """Follow-ups with their content written. They belong to the trace of the request, else to that of the chunk."""
+async def _contexts(call: Call, submission_ids: set[SubmissionId]) -> dict[int, traces.TraceContext | None]:
+    """What follow-ups of chunks belong to, by submission: the trace of the request, else that of the chunk."""
     context = traces.current()
-    if context is None:
-        reply = await call.ask(m.Describe(call.next_id(), [handle.submission_id]), m.Described)
-        context = next((traces.carried_by(one.content) for one in reply.submissions if one.content), None)
+    if context is not None or not submission_ids:
+        return dict.fromkeys(submission_ids, context)
+    reply = await call.ask(m.Describe(call.next_id(), list[int](submission_ids)), m.Described)
+    return {one.submission_id: traces.carried_by(one.content) for one in reply.submissions if one.content}
+
+
+async def _prepared(call: Call, then: list[FollowUp], context: traces.TraceContext | None) -> list[m.NewSubmission]:
+    """Follow-ups with their content written."""
     queue = call.queue
     return await asyncio.to_thread(prepared, then, queue.contents, queue.link.welcome, context)
 

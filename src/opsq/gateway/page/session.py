@@ -9,6 +9,7 @@ import hmac
 import secrets
 from urllib.parse import parse_qsl, urlsplit
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -42,10 +43,12 @@ async def form_of(request: Request) -> dict[str, str]:
 
     Raises:
         NotPermitted: it comes from elsewhere.
-        UsageError: it is none.
-        HTTPException: it is too long.
+        UsageError: it is none, or too long.
     """
-    body = await whole_body(request, FORM_LIMIT_BYTES)
+    try:
+        body = await whole_body(request, FORM_LIMIT_BYTES)
+    except HTTPException as error:
+        raise UsageError("The form is too long.") from error
     try:
         fields = dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=FIELDS_LIMIT))
     except ValueError as error:

@@ -19,6 +19,7 @@ from opsq.gateway.blocking_queue import BlockingQueue
 from opsq.gateway.page.drawing import ChunkMap, chunk_map, counts_plot, longest_plot
 from opsq.gateway.page.rendering import now_ms
 from opsq.ids import SubmissionId, blocks_of, parse_submission_id
+from opsq.options.conditions import FINAL
 from opsq.strategy.tree import parse_pairs
 from opsq.units import parse_duration
 from opsq.wire import messages as m
@@ -37,7 +38,6 @@ View = Callable[[Look], dict[str, Any]]
 
 ROWS = 50
 RUNNING_SHOWN, FAILURES_SHOWN = 10, 10
-FINAL_STATES = frozenset(m.STATES) - {*m.UNFINISHED_STATES}
 PLOTTED = 500
 HISTORY_PAGES = 3
 """That are searched for what is rare in them."""
@@ -110,7 +110,7 @@ def submission(look: Look) -> dict[str, Any]:
         "failures": composed.failed[::-1],
         "running": list(islice(running(daemon, submission_id, None, ROWS), ROWS)) if busy.rows else [],
         "map": _map(daemon, state, busy),
-        "final": state.state in FINAL_STATES,
+        "final": state.state in FINAL,
     }
 
 
@@ -136,7 +136,7 @@ def _map(daemon: BlockingQueue, state: m.SubmissionState, busy: m.RunningChunks)
     masks: dict[int, int] = {}
     for row in busy.rows:
         masks[row.block] = masks.get(row.block, 0) | row.mask
-    is_final = state.state in FINAL_STATES
+    is_final = state.state in FINAL
     return chunk_map(count, completed, masks, (chunk.index for chunk in dead), is_final=is_final)
 
 

@@ -128,7 +128,8 @@ class _Records:
     async def ack(self, request: Request) -> Response:
         """`POST /ack/ID`."""
         answer = await self._judge(request, lambda desk, handle: desk.ack(handle))
-        self._room.note_done()
+        if answer.status_code == 200:
+            self._room.note_done(request.path_params["queue"])
         return answer
 
     async def nack(self, request: Request) -> Response:
