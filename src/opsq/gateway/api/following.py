@@ -62,6 +62,8 @@ async def list_events(call: Call, query: EventsQuery) -> EventsDocument:
     """
     request = m.Events(call.next_id(), query.since, query.limit, query.wait, list(query.kind))
     page = await call.ask_for(request, m.EventRows, query.wait + _PATIENCE_S)
+    if page is None and query.since is not None:
+        return EventsDocument([], str(query.since))
     if page is None:
         raise Unreachable(
             "The daemon has not answered, or the gateway is stopping.", hint="Ask again with the same cursor."

@@ -131,7 +131,8 @@ async def complete_chunks(call: Call, body: CompleteBody) -> ChangedDocument:
     results = [(parse_handle(chunk.handle), _result(chunk)) for chunk in body.chunks]
     then = [[shape.as_follow_up() for shape in chunk.then] for chunk in body.chunks]
     places = await _stored(call, [(handle, result) for handle, result in results if _is_large(result)])
-    contexts = await _contexts(call, {handle.submission_id for (handle, _), some in zip(results, then) if some})
+    followed = {handle.submission_id for (handle, _), some in zip(results, then, strict=True) if some}
+    contexts = await _contexts(call, followed)
     completions = [
         m.Completion(
             m.HeldChunks.of(handle),

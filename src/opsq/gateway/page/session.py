@@ -9,7 +9,6 @@ import hmac
 import secrets
 from urllib.parse import parse_qsl, urlsplit
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -43,12 +42,10 @@ async def form_of(request: Request) -> dict[str, str]:
 
     Raises:
         NotPermitted: it comes from elsewhere.
-        UsageError: it is none, or too long.
+        UsageError: it is none.
+        HTTPException: it is too long.
     """
-    try:
-        body = await whole_body(request, FORM_LIMIT_BYTES)
-    except HTTPException as error:
-        raise UsageError("The form is too long.") from error
+    body = await whole_body(request, FORM_LIMIT_BYTES)
     try:
         fields = dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=FIELDS_LIMIT))
     except ValueError as error:

@@ -129,7 +129,7 @@ class _Records:
         """`POST /ack/ID`."""
         answer = await self._judge(request, lambda desk, handle: desk.ack(handle))
         if answer.status_code == 200:
-            self._room.note_done(request.path_params["queue"])
+            self._room.note_done()
         return answer
 
     async def nack(self, request: Request) -> Response:

@@ -32,12 +32,11 @@ class Room:
         self._counted: dict[str, int] = {}
         """Unfinished records of each queue, and those that were let in since."""
         self._counted_at = -FRESH_S
-        self._done: set[str] = set()
-        """Queues of which a record was done since."""
+        self._is_less = False
 
-    def note_done(self, name: str) -> None:
-        """A record of a queue is done: if that was full, it is counted again when more is wanted."""
-        self._done.add(name)
+    def note_done(self) -> None:
+        """A record is done: a queue that was full is counted again when more is wanted."""
+        self._is_less = True
 
     async def take(self, name: str, wanted: int) -> int | None:
         """For how many of `wanted` records there is room, which counts as taken; None: for all, there is no limit."""
@@ -46,8 +45,8 @@ class Room:
             return None
         is_short = self._counted.get(name, 0) + wanted > limit
         is_stale = time.monotonic() - self._counted_at >= (FULL_FRESH_S if is_short else FRESH_S)
-        if is_stale or (is_short and name in self._done):
-            self._done.clear()
+        if is_stale or (is_short and self._is_less):
+            self._is_less = False
             link = (await self._connections.queue()).link
             state = await link.call(Status(link.next_id(), KEY), DaemonState)
             self._counted = {str(counts.value): counts.backlog_count for counts in state.by}
