@@ -400,6 +400,12 @@ def test_units_are_what_systemd_understands(opsq: Opsq):
         ) == (0, [])
 
 
+def test_notifier_that_is_set_up_wrongly_is_not_started_again():
+    """Exit status 2 is opsq.toml; of anything else the next start may be better."""
+    service = unit("opsq-notify.service")["Service"]
+    assert (service["Restart"], service["RestartPreventExitStatus"]) == ("on-failure", "2")
+
+
 def test_service_says_that_it_is_ready_and_drains_when_it_is_stopped(opsq: Opsq):
     """opsq.service: Type=notify, and SIGTERM."""
     service = unit("opsq.service")["Service"]
