@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from opsq.documents.events import EventDocument
-from opsq.notify.target import Failure, Parcel, Target
+from opsq.notify.target import Delivery, Failure, Target
 from opsq.store.deliveries import Deliveries, NewDelivery, Waiting
 from opsq.wire.messages import Event, EventRows
 
@@ -245,18 +245,18 @@ class Notifier:
         now = _now()
         for line in self._lines.values():
             for waiting in line.take_due(now, self._jobs):
-                parcel = self._deliveries.parcel(waiting.id)
-                if parcel is None:
+                found = self._deliveries.message(waiting.id)
+                if found is None:
                     self._ended(waiting, None)
                     continue
                 self.running_count += 1
-                work = (line.target, waiting, *parcel)
+                work = (line.target, waiting, *found)
                 threading.Thread(target=self._deliver, args=work, name="opsq-notify", daemon=True).start()
 
     def _deliver(self, target: Target, waiting: Waiting, message: str, body: bytes) -> None:
         """In a thread of its own."""
         try:
-            failure = target.deliver(Parcel(message, _event.decode(body)))
+            failure = target.deliver(Delivery(message, _event.decode(body)))
         except Exception as error:  # noqa: BLE001  # a delivery that fails in a new way must not be lost
             failure = Failure(f"{type(error).__name__}: {error}")
         self._inbox.put((waiting, failure))

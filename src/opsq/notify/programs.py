@@ -16,7 +16,7 @@ from collections.abc import Mapping
 import msgspec
 
 from opsq.documents.events import EventDocument
-from opsq.notify.target import Failure, Parcel
+from opsq.notify.target import Delivery, Failure
 
 SHOWN_BYTES = 500
 """Of what a program has printed."""
@@ -45,17 +45,17 @@ class Programs:
         """Whether there is a program for this kind."""
         return kind in self._commands
 
-    def deliver(self, parcel: Parcel) -> Failure | None:
+    def deliver(self, delivery: Delivery) -> Failure | None:
         """Run the program; it has taken the event if it exits with 0."""
-        command = self._commands.get(parcel.event.kind)
+        command = self._commands.get(delivery.event.kind)
         if command is None:
-            return Failure(f"[on] has no program for {parcel.event.kind} any more", is_final=True)
-        text = self._run(command, parcel)
+            return Failure(f"[on] has no program for {delivery.event.kind} any more", is_final=True)
+        text = self._run(command, delivery)
         return Failure(f"{os.path.basename(command[0])}: {text}") if text else None
 
-    def _run(self, command: tuple[str, ...], parcel: Parcel) -> str:
+    def _run(self, command: tuple[str, ...], delivery: Delivery) -> str:
         """Run a program; how it has failed, empty if it has not."""
-        environ = {**self._environ, **variables(parcel.event)}
+        environ = {**self._environ, **variables(delivery.event)}
         with tempfile.TemporaryFile() as output:
             try:
                 process = subprocess.Popen(
@@ -74,7 +74,7 @@ class Programs:
             if is_late:
                 _kill(process)
             try:
-                process.communicate(msgspec.json.encode(parcel.event) + b"\n", self._limit_s)
+                process.communicate(msgspec.json.encode(delivery.event) + b"\n", self._limit_s)
             except subprocess.TimeoutExpired:
                 _kill(process)
                 process.communicate()

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from opsq.documents.events import EventDocument
 
 
-class Parcel(NamedTuple):
+class Delivery(NamedTuple):
     """An event on its way to a target."""
 
     message: str
@@ -16,7 +16,7 @@ class Parcel(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """Why a target did not take a parcel."""
+    """Why a target did not take a delivery."""
 
     text: str
     is_final: bool = False
@@ -35,8 +35,8 @@ class Target(Protocol):
     def takes(self, kind: str) -> bool:
         """Whether events of this kind are for it."""
 
-    def deliver(self, parcel: Parcel) -> Failure | None:
-        """Hand a parcel over, in bounded time; None: it was taken. Called from several threads."""
+    def deliver(self, delivery: Delivery) -> Failure | None:
+        """Hand a delivery over, in bounded time; None: it was taken. Called from several threads."""
 
     def abandon(self) -> None:
         """Give up at once on what is being delivered."""

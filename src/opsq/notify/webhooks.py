@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opsq.errors import InputUnreadable, UsageError
-from opsq.notify.target import Failure, Parcel
+from opsq.notify.target import Delivery, Failure
 from opsq.targets import Webhook
 from opsq.version import __version__
 
@@ -32,7 +32,7 @@ class WebhookTarget:
     """A receiver over HTTP; anything but a status of 200 to 299 within its time is a failure.
 
     Raises:
-        UsageError: its secret is none, or `opsq[notify]` is not installed.
+        UsageError: its secret is not valid, or `opsq[notify]` is not installed.
         InputUnreadable: the file of its secret cannot be read.
     """
 
@@ -46,15 +46,15 @@ class WebhookTarget:
         """Whether events of this kind are for it."""
         return not self._webhook.events or kind in self._webhook.events
 
-    def deliver(self, parcel: Parcel) -> Failure | None:
+    def deliver(self, delivery: Delivery) -> Failure | None:
         """Send an event."""
         import urllib3
 
-        body = content(parcel)
+        body = content(delivery)
         headers = {
             "content-type": "application/json",
             "user-agent": f"opsq/{__version__}",
-            **signed(self._key, parcel.message, int(time.time()), body),
+            **signed(self._key, delivery.message, int(time.time()), body),
         }
         try:
             response = self._pool.request(
@@ -73,9 +73,9 @@ class WebhookTarget:
         self._pool.clear()
 
 
-def content(parcel: Parcel) -> bytes:
+def content(delivery: Delivery) -> bytes:
     """What is sent: the type, when it was, and the event."""
-    event = parcel.event
+    event = delivery.event
     subject = event.subject.partition(" ")[0]
     payload = {"type": f"{subject}.{event.kind}", "timestamp": event.at, "data": event}
     return msgspec.json.encode(payload)
@@ -92,7 +92,7 @@ def key_of(secret: str, name: str) -> bytes:
     """The key behind a secret, `whsec_` and base64.
 
     Raises:
-        UsageError: it is none, or too short.
+        UsageError: it is not written so, or is too short.
     """
     try:
         key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
@@ -100,7 +100,8 @@ def key_of(secret: str, name: str) -> bytes:
         key = b""
     if len(key) < SECRET_LEAST_BYTES or not secret.startswith(_PREFIX):
         raise UsageError(
-            f"The secret of {name} is none: it is {_PREFIX} and at least {SECRET_LEAST_BYTES} random bytes as base64.",
+            f"The secret of {name} is not valid: "
+            f"it must be `{_PREFIX}` followed by at least {SECRET_LEAST_BYTES} bytes in base64.",
             hint=f'Make one: echo "{_PREFIX}$(openssl rand -base64 24)"',
         )
     return key

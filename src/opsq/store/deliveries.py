@@ -137,7 +137,7 @@ class Deliveries:
         sql = "SELECT id, target, subject, attempts, due_at FROM delivery WHERE dead_at IS NULL ORDER BY id"
         return [Waiting(*row) for row in self._connection.execute(sql)]
 
-    def parcel(self, delivery_id: int) -> tuple[str, bytes] | None:
+    def message(self, delivery_id: int) -> tuple[str, bytes] | None:
         """The id and the body of a message; None: somebody has dropped it."""
         sql = "SELECT message, body FROM delivery WHERE id = ?"
         row = self._connection.execute(sql, (delivery_id,)).fetchone()

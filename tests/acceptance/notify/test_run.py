@@ -84,7 +84,10 @@ def test_signal_gives_up_on_a_program_that_goes_on_and_the_next_run_delivers(not
         ("[on]\nfailed = []\n", "on"),
         ('[[webhook]]\nname = "ops"\nurl = "http://localhost/"\n', "secret"),
         ('[[webhook]]\nname = "ops"\nurl = "localhost"\nsecret = "whsec_a"\n', "url"),
-        ('[[webhook]]\nname = "ops"\nurl = "http://localhost/"\nsecret = "whsec_a"\n', "16 random bytes"),
+        (
+            '[[webhook]]\nname = "ops"\nurl = "http://localhost/"\nsecret = "whsec_a"\n',
+            "by at least 16 bytes",
+        ),
         ('[[webhook]]\nname = "ops"\nurl = "http://localhost/"\nsecret_file = "/no"\n', "No such file"),
         ('[[webhook]]\nname = "ops"\nurl = "http://localhost/"\nsecret = "whsec_a"\nevent = ["dead"]\n', "event"),
     ],

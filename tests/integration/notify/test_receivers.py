@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from opsq.notify.notifier import Notifier, Tries
-from opsq.notify.target import Failure, Parcel
+from opsq.notify.target import Delivery, Failure
 from opsq.notify.webhooks import WebhookTarget
 from opsq.store.deliveries import Deliveries
 from opsq.targets import Webhook
@@ -26,7 +26,7 @@ from unit.notify.test_notifier import Source, event
 from unit.notify.test_webhooks import SECRET
 from unit.notify.test_webhooks import event as document
 
-PARCEL = Parcel("msg_1", document())
+DELIVERY = Delivery("msg_1", document())
 Answer = Callable[[http.server.BaseHTTPRequestHandler], None]
 
 
@@ -110,7 +110,7 @@ def target(receiver: Receiver, timeout_s: float = 30.0) -> WebhookTarget:
 
 def test_receiver_can_verify_who_has_sent() -> None:
     with receiving() as receiver:
-        assert target(receiver).deliver(PARCEL) is None
+        assert target(receiver).deliver(DELIVERY) is None
         [(headers, body)] = receiver.requests
     text = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
     wanted = hmac.new(base64.b64decode(SECRET.removeprefix("whsec_")), text, hashlib.sha256).digest()
@@ -134,25 +134,25 @@ def test_receiver_can_verify_who_has_sent() -> None:
 )
 def test_answer_that_is_no_success_is_a_failure_that_says_why(answer: Answer, failure: Failure) -> None:
     with receiving(answer) as receiver:
-        assert target(receiver).deliver(PARCEL) == failure
-        assert target(receiver).deliver(PARCEL) is None
+        assert target(receiver).deliver(DELIVERY) == failure
+        assert target(receiver).deliver(DELIVERY) is None
 
 
 def test_receiver_that_never_answers_costs_its_time_only() -> None:
     with receiving(hang) as receiver:
-        assert target(receiver, timeout_s=0.2).deliver(PARCEL) == Failure("no answer in time")
+        assert target(receiver, timeout_s=0.2).deliver(DELIVERY) == Failure("no answer in time")
 
 
 def test_endless_answer_is_not_read() -> None:
     with receiving(endless) as receiver:
-        assert target(receiver).deliver(PARCEL) is None
+        assert target(receiver).deliver(DELIVERY) is None
 
 
 def test_no_receiver_is_a_failure_without_the_address() -> None:
     with receiving() as receiver:
         gone = target(receiver)
     receiver.server_close()
-    assert gone.deliver(PARCEL) == Failure("no connection: [Errno 111] Connection refused")
+    assert gone.deliver(DELIVERY) == Failure("no connection: [Errno 111] Connection refused")
 
 
 def test_all_events_arrive_in_order_at_a_receiver_that_fails_in_every_way(tmp_path: Path) -> None:

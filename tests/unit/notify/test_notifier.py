@@ -11,7 +11,7 @@ import pytest
 from opsq.errors import Unreachable
 from opsq.notify import notifier as notifying
 from opsq.notify.notifier import Notifier, Tries
-from opsq.notify.target import Failure, Parcel
+from opsq.notify.target import Delivery, Failure
 from opsq.store.deliveries import Deliveries
 from opsq.wire.messages import Event, EventRows
 
@@ -50,11 +50,11 @@ class Receiver:
     def takes(self, kind: str) -> bool:
         return not self._kinds or kind in self._kinds
 
-    def deliver(self, parcel: Parcel) -> Failure | None:
+    def deliver(self, delivery: Delivery) -> Failure | None:
         with self._lock:
-            cursor = parcel.event.cursor
+            cursor = delivery.event.cursor
             self.asked.append(cursor)
-            self.messages.add(parcel.message)
+            self.messages.add(delivery.message)
             if self.failures.get(cursor):
                 return self.failures[cursor].pop(0)
             self.taken.append(cursor)
@@ -179,7 +179,7 @@ def test_retry_after_is_waited_for(file: Deliveries) -> None:
 
 def test_target_that_raises_has_failed(file: Deliveries) -> None:
     class Broken(Receiver):
-        def deliver(self, parcel: Parcel) -> Failure | None:
+        def deliver(self, delivery: Delivery) -> Failure | None:
             raise ZeroDivisionError
 
     run(file, Source(event(1)), Broken(), most=1)

@@ -9,15 +9,15 @@ import msgspec
 import pytest
 
 from opsq.notify.programs import Programs, variables
-from opsq.notify.target import Failure, Parcel
+from opsq.notify.target import Delivery, Failure
 from unit.notify.test_webhooks import event
 
-PARCEL = Parcel("msg_1", event())
+DELIVERY = Delivery("msg_1", event())
 PATH = {"PATH": os.environ["PATH"]}
 
 
 def run(*command: str, limit_s: float = 60.0) -> Failure | None:
-    return Programs({"failed": command}, limit_s, PATH).deliver(PARCEL)
+    return Programs({"failed": command}, limit_s, PATH).deliver(DELIVERY)
 
 
 def test_program_gets_the_event_on_stdin_and_its_fields_in_the_environment(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_program_gets_the_event_on_stdin_and_its_fields_in_the_environment(tmp_p
         is None
     )
     document, fields = out.read_text().splitlines()
-    assert msgspec.json.decode(document, type=type(PARCEL.event)) == PARCEL.event
+    assert msgspec.json.decode(document, type=type(DELIVERY.event)) == DELIVERY.event
     assert fields == "failed/7/"
 
 
@@ -60,14 +60,14 @@ def test_program_that_takes_too_long_is_killed_with_its_children() -> None:
 
 
 def test_program_that_is_not_named_any_more_is_never_run() -> None:
-    failure = Programs({"dead": ("true",)}, 60.0, PATH).deliver(PARCEL)
+    failure = Programs({"dead": ("true",)}, 60.0, PATH).deliver(DELIVERY)
     assert failure == Failure("[on] has no program for failed any more", is_final=True)
 
 
 def test_abandoned_program_is_killed() -> None:
     program = Programs({"failed": ("sleep", "1000")}, 500.0, PATH)
     program.abandon()
-    assert program.deliver(PARCEL) == Failure("sleep: signal 9")
+    assert program.deliver(DELIVERY) == Failure("sleep: signal 9")
 
 
 def test_no_variable_holds_a_null_byte_or_the_metadata() -> None:

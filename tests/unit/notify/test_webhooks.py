@@ -8,7 +8,7 @@ import pytest
 
 from opsq.documents.events import EventDocument
 from opsq.errors import InputUnreadable, UsageError
-from opsq.notify.target import Parcel
+from opsq.notify.target import Delivery
 from opsq.notify.webhooks import WebhookTarget, content, key_of, signed
 from opsq.targets import Webhook
 from opsq.wire.messages import Event
@@ -55,7 +55,7 @@ def test_secret_may_stand_in_a_file(tmp_path) -> None:  # type: ignore[no-untype
     ],
 )
 def test_content_has_type_time_and_event(kind: str, submission_id: int | None, schedule: str, name: str) -> None:
-    sent = json.loads(content(Parcel("msg_1", event(kind, submission_id, schedule))))
+    sent = json.loads(content(Delivery("msg_1", event(kind, submission_id, schedule))))
     assert (sent["type"], sent["timestamp"]) == (name, "2025-11-28T21:00:00.000Z")
     assert (sent["data"]["cursor"], sent["data"]["kind"]) == ("5", kind)
 

@@ -29,7 +29,7 @@ def dead(caller: Caller) -> None:
     ]
     caller.document(DeliveriesDocument(shapes))
     if not shapes:
-        caller.remark("All was delivered, or is still tried.")
+        caller.remark("No delivery was given up.")
         return
     rows = [
         (shape.delivery_id, shape.target, caller.instant(one.at), shape.attempts, shape.error, shape.event.text)
