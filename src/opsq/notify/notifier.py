@@ -6,6 +6,7 @@ target is delivered in order, one after the other. It must not know how a target
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import queue
 import random
@@ -13,10 +14,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
+from opsq.clock import now
 from opsq.documents.events import EventDocument
 from opsq.notify.target import Delivery, Failure, Target
 from opsq.store.deliveries import Deliveries, NewDelivery, Waiting
@@ -27,6 +29,8 @@ WAITING_LIMIT = 10_000
 PAGE_ROWS = 200
 LOOK_S = 1.0
 """How often it is looked whether something was changed from outside."""
+_STOPS = 2
+"""The first ends the reading, the second the patience with what is being delivered."""
 BACKOFF_FACTOR, BACKOFF_MOST_S = 5.0, 36_000.0
 _event = msgspec.json.Decoder(EventDocument)
 
@@ -43,13 +47,6 @@ class Tries(NamedTuple):
     def delay_s(self, attempts: int) -> float:
         """How long to wait after so many attempts, with some chance in it."""
         return min(self.first_s * BACKOFF_FACTOR ** (attempts - 1), BACKOFF_MOST_S) * random.uniform(0.9, 1.1)
-
-
-class Log(Protocol):
-    """Where failures are told."""
-
-    def __call__(self, text: str, /) -> None:
-        """One line."""
 
 
 class _Line:
@@ -69,9 +66,9 @@ class _Line:
         if len(subject) == 1:
             heapq.heappush(self._due, (one.due_at, one.id, one.subject))
 
-    def take_due(self, now: int, limit: int) -> Iterator[Waiting]:
-        """Deliveries to be made now, while fewer than `limit` are being made."""
-        while self.running_count < limit and self._due and self._due[0][0] <= now:
+    def take_due(self, at: int, limit: int) -> Iterator[Waiting]:
+        """Deliveries that are due then, while fewer than `limit` are being made."""
+        while self.running_count < limit and self._due and self._due[0][0] <= at:
             _, _, subject = heapq.heappop(self._due)
             self.running_count += 1
             yield self._subjects[subject][0]
@@ -99,7 +96,7 @@ class Notifier:
     Args:
         ask: where events come from; called in a thread.
         jobs: how many deliveries to one target are made at once.
-        on_failure: told of each failed delivery.
+        on_failure: told of each failed delivery, in a line.
     """
 
     def __init__(
@@ -110,7 +107,7 @@ class Notifier:
         *,
         jobs: int,
         tries: Tries,
-        on_failure: Log,
+        on_failure: Callable[[str], None],
     ) -> None:
         self._deliveries = deliveries
         self._targets = targets
@@ -128,7 +125,7 @@ class Notifier:
         self._has_page = False
         self._version = 0
         self._end_seq: int | None = None
-        self._is_stopping = False
+        self._stops_count = 0
         self._is_once = False
         self._seen_at = -1
         """Of a queue that was put back, what is not later was taken before."""
@@ -141,11 +138,10 @@ class Notifier:
         """How many deliveries are to be made."""
         return len(self._known)
 
-    def begin(self, since: int | None) -> None:
-        """Set where to begin, if it has never run."""
-        if self.cursor is None and since is not None:
-            self._deliveries.take(since, 0, [], 0)
-            self.cursor = since
+    def begin(self, since: int) -> None:
+        """Set where to begin, when it has never run."""
+        self._deliveries.take(since, 0, [], 0)
+        self.cursor = since
 
     def run(self, *, once: bool) -> None:
         """Deliver until `stop`; or `once`, until all that has happened by now was tried.
@@ -157,7 +153,7 @@ class Notifier:
         self._load()
         threading.Thread(target=self._read, name="opsq-notify-reader", daemon=True).start()
         self._want_more()
-        while not self._is_stopping:
+        while not self._stops_count:
             self._start()
             if once and self._is_done():
                 return
@@ -166,17 +162,18 @@ class Notifier:
                 self._load()  # `opsq notify retry` was given
 
     def stop(self) -> None:
-        """Have `run` return; safe in a signal handler."""
-        self._is_stopping = True
+        """Have `run` return; the second time, `finish` too. Safe in a signal handler."""
+        self._stops_count += 1
         self._inbox.put(None)
 
     def finish(self, within_s: float) -> None:
         """Wait for what is being delivered, and give up on it after a time: it is delivered again at the next start."""
         deadline = time.monotonic() + within_s
-        while self.running_count and (left_s := deadline - time.monotonic()) > 0:
-            self._handle(min(left_s, LOOK_S))
-        for target in self._targets:
-            target.abandon()
+        with contextlib.ExitStack() as targets:
+            for target in self._targets:
+                targets.callback(target.abandon)
+            while self.running_count and self._stops_count < _STOPS and (left_s := deadline - time.monotonic()) > 0:
+                self._handle(min(left_s, LOOK_S))
 
     # --- events ---
 
@@ -210,7 +207,7 @@ class Notifier:
         at = max((event.at for event in events if event.kind != "lost"), default=0)
         if events or page.next_since != self.cursor:
             new = [one for event in events for one in self._addressed(event)]
-            for waiting in self._deliveries.take(page.next_since, at, new, _now()):
+            for waiting in self._deliveries.take(page.next_since, at, new, now().wall):
                 self._add(waiting)
         self.cursor, self._taken_at = page.next_since, max(at, self._taken_at)
 
@@ -242,9 +239,9 @@ class Notifier:
 
     def _start(self) -> None:
         """Have made what is due, each in a thread of its own: at most `jobs` for a target."""
-        now = _now()
+        at = now().wall
         for line in self._lines.values():
-            for waiting in line.take_due(now, self._jobs):
+            for waiting in line.take_due(at, self._jobs):
                 found = self._deliveries.message(waiting.id)
                 if found is None:
                     self._ended(waiting, None)
@@ -299,7 +296,7 @@ class Notifier:
             self._on_failure(f"{told}; it is dead after {attempts} of {self._tries.most} attempts.")
             return None
         delay_s = max(self._tries.delay_s(attempts), failure.retry_after_s)
-        again = waiting._replace(attempts=attempts, due_at=_now() + round(delay_s * 1000))
+        again = waiting._replace(attempts=attempts, due_at=now().wall + round(delay_s * 1000))
         self._deliveries.failed(waiting.id, attempts, again.due_at, failure.text)
         self._on_failure(f"{told}; attempt {attempts} of {self._tries.most}, again in {delay_s:.3g} s.")
         return again
@@ -313,7 +310,7 @@ class Notifier:
     def _is_done(self) -> bool:
         """Whether also nothing is due or under way."""
         due_at = self._due_at()
-        return self._has_read() and not self.running_count and (due_at is None or due_at > _now())
+        return self._has_read() and not self.running_count and (due_at is None or due_at > now().wall)
 
     def _due_at(self) -> int | None:
         """When a delivery is due that may be made then."""
@@ -323,8 +320,4 @@ class Notifier:
     def _patience_s(self) -> float:
         """How long nothing needs to be done unless something happens."""
         due_at = self._due_at()
-        return LOOK_S if due_at is None else min(LOOK_S, max((due_at - _now()) / 1000, 0.0))
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000
+        return LOOK_S if due_at is None else min(LOOK_S, max((due_at - now().wall) / 1000, 0.0))

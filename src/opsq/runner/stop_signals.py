@@ -9,6 +9,7 @@ import os
 import select
 import signal
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
 from typing import Any, Self
@@ -26,9 +27,13 @@ class StopSignals:
     """While it is entered, none of `STOP_SIGNALS` ends this process.
 
     One that our caller ignores stays ignored (nohup).
+
+    Args:
+        on_stop: called each time `count` has grown by a signal, in its handler; for those who do not wait in `poll`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_stop: Callable[[], None] = lambda: None) -> None:
+        self._on_stop = on_stop
         self.count = 0
         """How many have come; an echo counts as nothing."""
         self.last = 0
@@ -92,3 +97,4 @@ class StopSignals:
         self._heard_at = now
         self.count += 1
         self.last = number
+        self._on_stop()

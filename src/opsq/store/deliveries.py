@@ -7,13 +7,13 @@ is a file of its own, apart from the queue. Must not decide when something is du
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import apsw
 
+from opsq.clock import now
 from opsq.errors import DatabaseDamaged, VersionMismatch
 from opsq.users import open_file
 
@@ -155,7 +155,7 @@ class Deliveries:
     def bury(self, delivery_id: int, attempts: int, error: str) -> None:
         """It is given up, until somebody asks for it."""
         sql = "UPDATE delivery SET attempts = ?, dead_at = ?, error = ? WHERE id = ?"
-        self._connection.execute(sql, (attempts, time.time_ns() // 1_000_000, error, delivery_id))
+        self._connection.execute(sql, (attempts, now().wall, error, delivery_id))
 
     def dead(self) -> list[Dead]:
         """What was given up, oldest first."""

@@ -76,7 +76,8 @@ def run(file: Deliveries, source: Source, *targets: Receiver, most: int = 3) -> 
     told: list[str] = []
     while True:
         found = Notifier(file, targets, source.ask, jobs=3, tries=Tries(most, 0.001), on_failure=told.append)
-        found.begin(0)
+        if found.cursor is None:
+            found.begin(0)
         found.run(once=True)
         if not found.waiting_count:
             return found, told
@@ -212,3 +213,60 @@ def test_queue_that_was_put_back_repeats_nothing_and_loses_nothing(file: Deliver
     found.run(once=True)
     assert receiver.taken[7:] in (["0", "4", "5"], ["0", "5", "4"])
     assert file.progress()[0] == 5
+
+
+class Hanging(Receiver):
+    """A target that takes nothing until it is abandoned."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.is_abandoned = threading.Event()
+        self.is_asked = threading.Event()
+
+    def deliver(self, delivery: Delivery) -> Failure | None:
+        self.is_asked.set()
+        self.is_abandoned.wait()
+        return Failure("abandoned")
+
+    def abandon(self) -> None:
+        self.is_abandoned.set()
+
+
+def hanging(file: Deliveries) -> tuple[Notifier, list[Hanging]]:
+    """A notifier that is stopped while it delivers."""
+    targets = [Hanging("webhook.a"), Hanging("webhook.b")]
+    found = Notifier(file, targets, Source(event(1)).ask, jobs=1, tries=Tries(), on_failure=print)
+    found.begin(0)
+
+    def stop() -> None:
+        for target in targets:
+            target.is_asked.wait()
+        found.stop()
+
+    stopping = threading.Thread(target=stop)
+    stopping.start()
+    found.run(once=False)
+    stopping.join()
+    return found, targets
+
+
+def test_second_stop_ends_the_wait_for_what_is_being_delivered(file: Deliveries) -> None:
+    found, targets = hanging(file)
+    found.stop()
+    found.finish(1e9)
+    assert all(target.is_abandoned.is_set() for target in targets)
+    assert len(file.waiting()) == 2
+
+
+def test_all_targets_are_abandoned_whatever_goes_wrong_meanwhile(
+    file: Deliveries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, targets = hanging(file)
+
+    def fail(_: float) -> None:
+        raise Unreachable("gone")
+
+    monkeypatch.setattr(found, "_handle", fail)
+    with pytest.raises(Unreachable):
+        found.finish(1e9)
+    assert all(target.is_abandoned.is_set() for target in targets)

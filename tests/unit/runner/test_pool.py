@@ -118,6 +118,16 @@ def test_signals_are_counted_wake_up_and_have_their_old_meaning_afterwards(clock
     assert signal.getsignal(signal.SIGTERM) == before
 
 
+def test_who_does_not_wait_in_poll_is_told_of_each_signal_that_counts(clock: list[float]) -> None:
+    told: list[int] = []
+    with StopSignals(lambda: told.append(1)):
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGTERM)
+        clock[0] += 1
+        os.kill(os.getpid(), signal.SIGINT)
+    assert len(told) == 2
+
+
 def test_echo_of_a_signal_counts_as_nothing(clock: list[float]) -> None:
     with StopSignals() as signals:
         for _ in range(3):

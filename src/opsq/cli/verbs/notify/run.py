@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 
 from opsq.cli.caller import Caller
@@ -17,6 +16,7 @@ from opsq.notify.target import Target
 from opsq.notify.webhooks import WebhookTarget
 from opsq.options.option import COUNT, duration, option
 from opsq.printable import printable
+from opsq.runner.stop_signals import StopSignals
 from opsq.settings import Settings
 from opsq.store.deliveries import Deliveries
 from opsq.wire.messages import EVENT_KINDS, EventRows
@@ -40,7 +40,8 @@ def run(
     """Run the program that [on] in opsq.toml has for the kind of each event, and call the webhooks that want it.
 
     What fails is tried again, also by the next run, and then kept for `opsq notify retry`. Each event is delivered at
-    least once, and what concerns one subject in its order. The verb runs until SIGTERM or Ctrl-C.
+    least once, and what concerns one subject in its order. The verb runs until SIGTERM or Ctrl-C; a second one ends the
+    wait for what is being delivered.
     """
     settings = caller.settings
     targets = _targets(settings, time_limit_s)
@@ -48,12 +49,11 @@ def run(
         notifier = _notifier(file, targets, feed, Tries(attempts, backoff_s), jobs, once=once)
         if notifier.cursor is None and since != OLDEST:
             notifier.begin(feed.newest() if since in {None, NOW} else since)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: notifier.stop())
-        try:
-            notifier.run(once=once)
-        finally:
-            notifier.finish(settings.grace_s)
+        with StopSignals(notifier.stop):
+            try:
+                notifier.run(once=once)
+            finally:
+                notifier.finish(settings.grace_s)
         document = NotifyDocument(notifier.delivered_count, notifier.waiting_count, len(file.dead()))
     caller.document(document)
     caller.remark(f"{document.delivered} delivered, {document.waiting} waiting, {document.dead} dead.")
