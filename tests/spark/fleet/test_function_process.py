@@ -87,6 +87,26 @@ def test_function_that_ends_its_process_costs_its_chunk_an_attempt_and_the_task_
     assert list(submission.results(skip_dead=True)) == [chunk for chunk in CHUNKS if chunk != b"poison"]
 
 
+def test_what_a_function_has_started_is_killed_with_it_when_it_takes_too_much_memory(
+    daemon: Settings, queue: opsq.Queue, runtime_dir: Path
+) -> None:
+    noted = str(runtime_dir / "pid")
+
+    def function(content: bytes) -> None:
+        import subprocess
+
+        with open(noted, "w") as file:
+            file.write(str(subprocess.Popen(["sleep", "600"]).pid))
+        taken = []
+        while True:
+            taken.append(b"x" * (8 << 20))
+
+    queue.submit([b"x"], max_attempts=1)
+    assert work(plan_for(daemon, function, memory_bytes=400 << 20), 0).dead == 1
+    started = int(Path(noted).read_text())
+    wait_until(lambda: not is_alive(started), DEADLINE_S, "what it has started is gone")
+
+
 def test_module_that_ends_the_process_when_it_is_imported_ends_the_task_with_an_error(
     daemon: Settings, queue: opsq.Queue
 ) -> None:
@@ -116,9 +136,10 @@ from opsq.spark.source.daemon_address import Daemon
 from opsq.spark.fleet.tasks import Plan, work
 
 def stuck(content):
-    import ctypes, os
+    import ctypes, os, subprocess
+    started = subprocess.Popen(["sleep", "600"])
     with open(sys.argv[2] + ".new", "w") as noted:
-        noted.write(str(os.getpid()))
+        noted.write(f"{os.getpid()} {started.pid}")
     os.rename(sys.argv[2] + ".new", sys.argv[2])
     ctypes.PyDLL(None).sleep(600)
 
@@ -128,8 +149,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
-def test_function_that_is_stuck_in_native_code_does_not_outlive_its_killed_task(
+def test_function_that_is_stuck_in_native_code_and_what_it_has_started_do_not_outlive_their_killed_task(
     daemon: Settings, queue: opsq.Queue, runtime_dir: Path
 ) -> None:
     submission = queue.submit([b"x"])
@@ -139,8 +159,9 @@ def test_function_that_is_stuck_in_native_code_does_not_outlive_its_killed_task(
         wait_until(noted.exists, DEADLINE_S, "the function runs")
         task.send_signal(signal.SIGKILL)
         task.wait()
-    function = int(noted.read_text())
+    function, started = map(int, noted.read_text().split())
     wait_until(lambda: not is_alive(function), DEADLINE_S, "its process is gone")
+    wait_until(lambda: not is_alive(started), DEADLINE_S, "what it has started is gone")
     wait_until(lambda: submission.state().reserved_count == 0, DEADLINE_S, "the chunk is given back")
 
 

@@ -1,13 +1,15 @@
 """The consumer's side of its worker processes: start, hand over a chunk, hear what became of it, notice death.
 
-This file gives no verdicts. A process is made by `spawn` or by a fork server, never by a fork of this process, and ends
-when its pipe closes, so none outlives the consumer.
+This file gives no verdicts. A process is made by `spawn` or by a fork server, never by a fork of this process. It ends
+soon after its pipe closes, so a killed consumer leaves none, but for a function in native code that lets Python hear
+nothing: only the guard of a program ends that one, and what functions have started.
 """
 
 from __future__ import annotations
 
 import atexit
 import multiprocessing
+import os
 import pickle
 import select
 import signal
@@ -18,7 +20,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -37,7 +39,7 @@ from opsq.client.core.worker_process import (
     decode_of_worker,
     encode,
 )
-from opsq.errors import NotFound, UsageError, WorkFailed, from_code
+from opsq.errors import Bug, NotFound, UsageError, WorkFailed, from_code
 from opsq.units import format_size
 
 if TYPE_CHECKING:
@@ -58,6 +60,27 @@ _making = threading.Lock()
 """Starting a process also waits for others that have ended, and only one thread may wait for a process."""
 
 
+class Guard(Protocol):
+    """Ends groups of processes when this process is killed and cannot do it itself."""
+
+    def enter(self, group_id: int) -> int:
+        """Guard a group, which may not exist yet; returns its place."""
+
+    def leave(self, place: int) -> None:
+        """Guard it no longer."""
+
+
+class NoGuard:
+    """Ends nothing."""
+
+    def enter(self, group_id: int) -> int:
+        """See `Guard.enter`."""
+        return -1
+
+    def leave(self, place: int) -> None:
+        """See `Guard.leave`."""
+
+
 class Program(NamedTuple):
     """A function packed for worker processes, and how they are made.
 
@@ -66,12 +89,14 @@ class Program(NamedTuple):
         start_method: "spawn", or a "forkserver" that has the modules already.
         on_aside: called with what the function said aside of a chunk (`Outcome.aside`).
         on_failed: called with each chunk that has failed.
+        guard: what each process is entered in; unpacking makes it the leader of a group of its own then.
     """
 
     packed: bytes
     start_method: Literal["spawn", "forkserver"] = "spawn"
     on_aside: Callable[[bytes], object] = bool
     on_failed: Callable[[Chunk], object] = bool
+    guard: Guard = NoGuard()
 
 
 def program_of(f: Callable[[Any], Any]) -> Program:
@@ -127,6 +152,7 @@ class WorkerSlot:
         self._context = multiprocessing.get_context(program.start_method)
         self._run_s: float | None = None
         self._process: BaseProcess | None = None
+        self._place = -1
         self._pipe: Connection | None = None
         self._poll = select.poll()
         self._told_submission_id = -1
@@ -157,6 +183,7 @@ class WorkerSlot:
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
             self._process = process
+            self._place = self._program.guard.enter(_pid_of(process))
         theirs.close()
         atexit.register(self.kill)  # multiprocessing waits at exit for all that it has started
         self._poll = select.poll()
@@ -299,9 +326,15 @@ class WorkerSlot:
             return self._process is not None and self._process.is_alive()
 
     def _kill(self) -> None:
+        """Kill the process; if it leads a group, all of that."""
         with _making:
-            if self._process is not None:
-                self._process.kill()
+            process = self._process
+            if process is None or not process.is_alive():
+                return
+            try:
+                os.killpg(_pid_of(process), signal.SIGKILL)
+            except OSError:  # it leads none; then nobody's group has its number
+                process.kill()
 
     def _end(self) -> int:
         """Close the pipe, wait until the process is gone, and return its exit code (negative: the signal)."""
@@ -314,12 +347,20 @@ class WorkerSlot:
                 self._kill()
             time.sleep(_END_LOOK_S)
         atexit.unregister(self.kill)
+        self._program.guard.leave(self._place)
+        self._place = -1
         with _making:
             process, self._process = self._process, None
             code = process.exitcode if process is not None else None
             if process is not None:
                 process.close()
         return code or 0
+
+
+def _pid_of(process: BaseProcess) -> int:
+    if process.pid is None:
+        raise Bug("A worker process is used that was not started.")
+    return process.pid
 
 
 def _ended(exit_code: int) -> str:

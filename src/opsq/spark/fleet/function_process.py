@@ -6,11 +6,9 @@ are used here only. How such a process is started, watched and replaced, `opsq.c
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
 import pickle
-import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -32,7 +30,6 @@ _PRELOADED = [
     "opsq.spark.formats.schemas",
 ]
 """What each process would otherwise load anew; nothing here starts threads, and no function of a user is called."""
-_PR_SET_PDEATHSIG = 1
 _LIKELIER_VICTIM = 500
 """What a function's process adds to its OOM score: the kernel is to end it before the executor or its Python worker."""
 
@@ -101,7 +98,8 @@ class _FunctionOfTask(ChunkFunction):
 
 
 def _unpack(function: bytes, frames: Frames, schema: pa.Schema | None, state: _State | None) -> ChunkFunction:
-    _end_with_consumer()
+    os.setpgid(0, 0)  # what the function starts is killed with it, here or by the guard
+    _offer_to_oom_killer()
     if state is not None:
         _restore(state)
     return _FunctionOfTask(pickle.loads(function), frames, schema)  # noqa: S301  # as Spark does
@@ -136,20 +134,8 @@ def _restore(state: _State) -> None:
         _broadcastRegistry[number] = broadcast
 
 
-def _end_with_consumer() -> None:
-    """Have the kernel kill this process with its fork server, which ends with the consumer.
-
-    Its pipe tells it that, too, but a function in native code may never let Python hear it.
-    """
-    from multiprocessing.forkserver import _forkserver
-
-    alive_fd: int | None = getattr(_forkserver, "_forkserver_alive_fd", None)
-    if sys.platform != "linux" or alive_fd is None:
-        return
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, alive_fd)  # as long as we hold it the server lives
-    os.close(nothing)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def _offer_to_oom_killer() -> None:
+    """Only Linux can be told."""
     with suppress(OSError), open("/proc/self/oom_score_adj", "r+") as file:
         score = min(int(file.read()) + _LIKELIER_VICTIM, 1000)
         file.seek(0)

@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,6 +22,7 @@ from opsq.client.sync.worker_pool import Program
 from opsq.errors import OpsqError, from_code
 from opsq.runner import pool
 from opsq.runner.pool_options import ConsumeOptions
+from opsq.runner.process.orphan_guard import OrphanGuard
 from opsq.runner.stop_signals import StopSignals
 from opsq.runner.tally import Tally
 from opsq.spark.fleet.chunk_function import Frames
@@ -104,9 +106,9 @@ class TaskSummary(msgspec.Struct, frozen=True):
 def work(plan: Plan, number: int) -> TaskSummary:
     """Run one consumer of the fleet. An error is returned in the summary, so that it reaches the driver unchanged.
 
-    Effects: however it ends, none of its programs keeps running, and unfinished chunks are released. If this process is
-        killed, a shell beside it ends its programs; if only the executor dies, this process stops and releases its
-        chunks.
+    Effects: however it ends, none of its programs or functions keeps running, and unfinished chunks are released. If
+        this process is killed, a shell beside it ends them; if only the executor dies, this process stops and releases
+        its chunks.
     """
     host, began_at = socket.gethostname(), time.monotonic()
     try:
@@ -158,8 +160,10 @@ def _call(
     """
     tally = Tally()
     packed = pack(function, plan.frames, plan.schema)
-    program = Program(packed, "forkserver", on_aside=add_accumulated, on_failed=tally.failed)
-    with queue.consumer(plan.options.whole_strategy) as consumer:
+    guard = OrphanGuard(tempfile.gettempdir())
+    program = Program(packed, "forkserver", on_aside=add_accumulated, on_failed=tally.failed, guard=guard)
+    with closing(guard), queue.consumer(plan.options.whole_strategy) as consumer:
+        guard.begin()
         until = plan.options.until
         with _executor_watched(consumer.stop), _stopped_after(left_s, consumer.stop):
             counts = consumer.run_each_chunk(
