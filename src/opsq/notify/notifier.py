@@ -12,7 +12,7 @@ import queue
 import random
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -25,7 +25,9 @@ from opsq.store.deliveries import Deliveries, NewDelivery, Waiting
 from opsq.wire.messages import Event, EventRows
 
 WAITING_LIMIT = 10_000
-"""With so many deliveries to be made, no more events are taken; the daemon keeps them meanwhile."""
+"""With so many deliveries to be made to each target, no more events are taken; the daemon keeps them meanwhile."""
+WAITING_MOST = 100_000
+"""With so many to one target, while others have fewer than the limit, what is new for it is dead at once."""
 PAGE_ROWS = 200
 LOOK_S = 1.0
 """How often it is looked whether something was changed from outside."""
@@ -54,6 +56,7 @@ class _Line:
 
     def __init__(self, target: Target) -> None:
         self.target = target
+        self.count = 0
         self.running_count = 0
         self._subjects: dict[str, deque[Waiting]] = {}
         self._due: list[tuple[int, int, str]] = []
@@ -63,6 +66,7 @@ class _Line:
         """Append a delivery."""
         subject = self._subjects.setdefault(one.subject, deque())
         subject.append(one)
+        self.count += 1
         if len(subject) == 1:
             heapq.heappush(self._due, (one.due_at, one.id, one.subject))
 
@@ -78,7 +82,9 @@ class _Line:
         self.running_count -= 1
         waiting = self._subjects[subject]
         waiting.popleft()
-        if again is not None:
+        if again is None:
+            self.count -= 1
+        else:
             waiting.appendleft(again)
         if waiting:
             heapq.heappush(self._due, (waiting[0].due_at, waiting[0].id, subject))
@@ -178,7 +184,7 @@ class Notifier:
     # --- events ---
 
     def _read(self) -> None:
-        """The thread that asks: one page at a time, and none while too much waits."""
+        """The thread that asks: one page at a time, and none while too much waits for every target."""
         since = self.cursor
         while True:
             self._wants_more.acquire()
@@ -191,7 +197,7 @@ class Notifier:
             self._inbox.put(page)
 
     def _want_more(self) -> None:
-        if not self._has_page and len(self._known) < WAITING_LIMIT and not (self._is_once and self._has_read()):
+        if not self._has_page and not self._is_full() and not (self._is_once and self._has_read()):
             self._has_page = True
             self._wants_more.release()
 
@@ -209,6 +215,8 @@ class Notifier:
             new = [one for event in events for one in self._addressed(event)]
             for waiting in self._deliveries.take(page.next_since, at, new, now().wall):
                 self._add(waiting)
+            for name, count in Counter(one.target for one in new if one.error).items():
+                self._on_failure(f"{name}: {WAITING_MOST:,} deliveries wait already; {count} new ones are dead.")
         self.cursor, self._taken_at = page.next_since, max(at, self._taken_at)
 
     def _addressed(self, event: Event) -> Iterator[NewDelivery]:
@@ -216,7 +224,10 @@ class Notifier:
         message = f"msg_{self._origin}_{event.at:x}_{event.seq}"
         for target in self._targets:
             if target.takes(event.kind):
-                yield NewDelivery(target.name, document.subject, message, event.at, msgspec.json.encode(document))
+                is_lost = self._lines[target.name].count >= WAITING_MOST
+                error = f"{WAITING_MOST:,} deliveries to {target.name} waited already" if is_lost else ""
+                body = msgspec.json.encode(document)
+                yield NewDelivery(target.name, document.subject, message, event.at, body, error)
 
     # --- deliveries ---
 
@@ -307,10 +318,15 @@ class Notifier:
         """Whether all that had happened at the start was taken."""
         return self._end_seq is not None and (self.cursor or 0) >= self._end_seq
 
+    def _is_full(self) -> bool:
+        """Whether so much waits for every target that no more is taken."""
+        return all(line.count >= WAITING_LIMIT for line in self._lines.values())
+
     def _is_done(self) -> bool:
-        """Whether also nothing is due or under way."""
+        """Whether all of that, or all that there is room for, was taken, and nothing is due or under way."""
         due_at = self._due_at()
-        return self._has_read() and not self.running_count and (due_at is None or due_at > now().wall)
+        is_idle = not self.running_count and (due_at is None or due_at > now().wall)
+        return is_idle and (self._has_read() or self._is_full())
 
     def _due_at(self) -> int | None:
         """When a delivery is due that may be made then."""

@@ -51,6 +51,8 @@ class NewDelivery(NamedTuple):
     message: str
     at: int
     body: bytes
+    error: str = ""
+    """Why it is dead from the start; empty: it is to be made."""
 
 
 class Waiting(NamedTuple):
@@ -118,17 +120,19 @@ class Deliveries:
         return row[0], int(row[1]), str(row[2])
 
     def take(self, cursor: int, at: int, new: Sequence[NewDelivery], due_at: int) -> list[Waiting]:
-        """Move the cursor past events and note whom they are for, in one transaction."""
+        """Move the cursor past events and note whom they are for, in one transaction; what is to be delivered."""
         connection = self._connection
         taken: list[Waiting] = []
+        dead_at = now().wall
         with connection:
             for one in new:
                 connection.execute(
-                    "INSERT INTO delivery (target, subject, message, at, body, attempts, due_at, error) "
-                    "VALUES (?, ?, ?, ?, ?, 0, ?, '')",
-                    (*one, due_at),
+                    "INSERT INTO delivery (target, subject, message, at, body, error, attempts, due_at, dead_at) "
+                    "VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?)",
+                    (*one, due_at, dead_at if one.error else None),
                 )
-                taken.append(Waiting(connection.last_insert_rowid(), one.target, one.subject, 0, due_at))
+                if not one.error:
+                    taken.append(Waiting(connection.last_insert_rowid(), one.target, one.subject, 0, due_at))
             connection.execute("UPDATE progress SET cursor = ?, at = max(at, ?)", (cursor, at))
         return taken
 

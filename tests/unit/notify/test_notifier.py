@@ -198,6 +198,59 @@ def test_no_more_events_are_taken_while_too_many_deliveries_wait(
     assert sorted(receiver.taken) == list("123456789")
 
 
+def down(name: str, events: int) -> Receiver:
+    """A target that takes none of so many events."""
+    receiver = Receiver(name)
+    receiver.failures = {str(seq): [Failure("no")] * 99 for seq in range(1, events + 1)}
+    return receiver
+
+
+def once(file: Deliveries, source: Source, *targets: Receiver) -> list[str]:
+    """Deliver once, without a second attempt; what was told."""
+    told: list[str] = []
+    found = Notifier(file, targets, source.ask, jobs=3, tries=Tries(9, 1000), on_failure=told.append)
+    if found.cursor is None:
+        found.begin(0)
+    found.run(once=True)
+    return told
+
+
+def test_target_that_takes_nothing_keeps_nothing_from_the_others(
+    file: Deliveries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notifying, "WAITING_LIMIT", 2)
+    works = Receiver("on")
+    once(file, Source(*(event(seq, seq) for seq in range(1, 10))), down("webhook.down", 9), works)
+    assert sorted(works.taken) == list("123456789")
+    assert (len(file.waiting()), file.dead()) == (9, [])
+
+
+def test_what_is_new_for_a_target_with_far_too_much_is_kept_as_dead(
+    file: Deliveries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notifying, "WAITING_LIMIT", 2)
+    monkeypatch.setattr(notifying, "WAITING_MOST", 4)
+    works, source = Receiver("on"), Source(*(event(seq, seq) for seq in range(1, 9)))
+    told = once(file, source, down("webhook.down", 8), works)
+    assert len(works.taken) == 8
+    assert len(file.waiting()) == 4
+    assert {(one.target, one.attempts, one.error) for one in file.dead()} == {
+        ("webhook.down", 0, "4 deliveries to webhook.down waited already")
+    }
+    assert told.count("webhook.down: 4 deliveries wait already; 2 new ones are dead.") == 2
+    assert file.retry(None) == 4
+
+
+def test_one_run_ends_when_no_more_can_be_taken_and_nothing_is_due(
+    file: Deliveries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notifying, "WAITING_LIMIT", 2)
+    source = Source(*(event(seq, seq) for seq in range(1, 10)))
+    once(file, source, down("webhook.down", 9))
+    once(file, source, down("webhook.down", 9))
+    assert (file.progress()[0], len(file.waiting())) == (2, 2)
+
+
 def test_queue_that_was_put_back_repeats_nothing_and_loses_nothing(file: Deliveries) -> None:
     receiver = Receiver()
     run(file, Source(*(event(seq, seq) for seq in range(1, 8))), receiver)
