@@ -16,7 +16,7 @@ from opsq import setting_kinds as kind
 from opsq.errors import InputUnreadable, UsageError
 from opsq.paths import SOCKET_PATH_LIMIT_BYTES, default_state_dir, socket_of, user_folder
 from opsq.setting_kinds import Kind
-from opsq.targets import ON, WEBHOOK, Command, Webhook, check, merged
+from opsq.targets import ON, WEBHOOK, Command, Webhook, merged
 
 SYSTEM_FILE = "/etc/opsq/opsq.toml"
 STRATEGIES = "strategies"
@@ -248,7 +248,6 @@ def _read_file(path: str) -> dict[str, object]:
         content = tomllib.loads(text.decode())
     except ValueError as error:
         raise UsageError(f"{path} is not TOML: {error}.") from error
-    check(path, content)
     for key, given in content.items():
         if key in {ON, WEBHOOK}:
             continue

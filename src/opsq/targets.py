@@ -34,15 +34,6 @@ class _Tables(msgspec.Struct):
     webhook: tuple[Webhook, ...] = ()
 
 
-def check(path: str, content: dict[str, Any]) -> None:
-    """Refuse tables that nobody can be notified by.
-
-    Raises:
-        UsageError: what is wrong, and how it is written.
-    """
-    _read(path, content)
-
-
 def merged(
     files: list[tuple[str, dict[str, Any]]], sources: dict[str, str]
 ) -> tuple[dict[str, Command], tuple[Webhook, ...]]:
@@ -50,6 +41,9 @@ def merged(
 
     Args:
         sources: gets the file of each.
+
+    Raises:
+        UsageError: what is wrong, and how it is written.
     """
     on: dict[str, Command] = {}
     webhooks: dict[str, Webhook] = {}

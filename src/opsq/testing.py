@@ -121,7 +121,11 @@ class Clock:
         self._pass(dt.timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds), is_watched=True)
 
     def advance_to(self, at: Moment | str) -> None:
-        """Advance to an instant: a datetime with its zone, a text such as 2026-01-01T00:00Z, or milliseconds."""
+        """Advance to an instant: a datetime with its zone, a text such as 2026-01-01T00:00Z, or milliseconds.
+
+        Raises:
+            UsageError: it is none, or has passed.
+        """
         self._pass(_datetime(at) - self.now, is_watched=True)
 
     def skip(self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0) -> None:
@@ -137,7 +141,8 @@ class Clock:
     def _pass(self, duration: dt.timedelta, *, is_watched: bool) -> None:
         duration_ms = duration // dt.timedelta(milliseconds=1)
         if duration_ms < 0:
-            raise UsageError(f"The clock is at {self.now.isoformat()} and does not go back.")
+            message = f"The clock is at {self.now.isoformat()} and does not go back."
+            raise UsageError(message, hint="Open another queue with an earlier at=.")
         self._engine.pass_time(duration_ms, is_watched=is_watched)
 
 

@@ -36,7 +36,7 @@ REFUSALS: dict[str, str] = {
     "wrong_request": "{request} cannot be used here.",
     "bad_results": "The results for block {block} of submission {submission_id} are malformed: {complaint}.",
     "follow_ups_of_many": (
-        "Follow-ups belong to one chunk; here are some for {chunks} of block {block} of submission {submission_id}.\n"
+        "Follow-ups belong to one chunk, and these to {chunks:chunk} of block {block} of submission {submission_id}.\n"
         "Complete it alone."
     ),
     "batch_undone": "This was rolled back with another request that could not be written.\nTry again.",
@@ -84,6 +84,10 @@ REFUSALS: dict[str, str] = {
         "The submission would wait for itself: what it waits for waits for a pair that it has.\n"
         "Leave out that pair, or the dependency."
     ),
+    "waits_for_too_many": (
+        "The submission waits for more than {limit} others, so it cannot be made sure that none of them waits for it.\n"
+        "Leave out its pairs that are waited for, or wait for one that waits for the others."
+    ),
     "long_content": "The content description has {size_bytes} bytes; the limit is {limit_bytes}.",
     "long_attachment": (
         "The attachment has {size_bytes} bytes; the limit is {limit_bytes}.\nAttach a path or URL instead."
@@ -97,7 +101,7 @@ REFUSALS: dict[str, str] = {
     ),
     "awaited": (
         "Submission {submission_id} cannot be removed: submission {waiting_id} waits for it.\n"
-        "`opsq explain {waiting_id}` says how; cancel that one, or wait until it waits no more."
+        "`opsq explain {waiting_id}` says how; cancel that one, or wait until it no longer waits."
     ),
     "one_key_needed": "Find needs either a request key or an idempotency key.",
     # Room.

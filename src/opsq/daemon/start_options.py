@@ -6,6 +6,7 @@ This file owns `opsq.options` of a state folder. Settings of files are not in it
 from __future__ import annotations
 
 import contextlib
+import os
 
 import msgspec
 
@@ -29,9 +30,12 @@ def note_options(settings: Settings) -> None:
         for name, text in texts.items()
         if name not in _OF_CLIENTS and settings.source(name).startswith(_GIVEN)
     }
-    # On a full disk the daemon starts all the same.
-    with contextlib.suppress(OpsqError), changing(f"{settings.state_dir}/{_NAME}") as replace:
-        replace(msgspec.json.encode(given))
+    path = f"{settings.state_dir}/{_NAME}"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    if given:
+        with contextlib.suppress(OpsqError), changing(path) as replace:  # on a full disk the daemon starts all the same
+            replace(msgspec.json.encode(given))
 
 
 def options_in_use(settings: Settings) -> dict[str, str]:

@@ -187,6 +187,7 @@ class Batch:
         self.after += other.after
         self.following += other.following
         self.accepted_count += other.accepted_count
+        self.told_count = other.told_count
         for lane_id, sums in other.lane_counts.items():
             known = self.lane_counts.get(lane_id, (0, 0, 0, 0, 0))
             s, t, c, d, k = (mine + more for mine, more in zip(known, sums, strict=True))

@@ -78,6 +78,7 @@ class BatchWriter:
         has_found = False
         for number, (verb, peer, request) in enumerate(requests):
             rest, state.batch = state.batch, Batch()
+            state.batch.told_count = batch.told_count
             state.attempt(peer, request_id(request), partial(verb, peer, request, now))
             own, state.batch = state.batch, rest
             self._prepare(own)

@@ -26,7 +26,7 @@ from opsq.queue.peer import Peer
 from opsq.queue.policy import Policy
 from opsq.queue.timers import Timers
 from opsq.queue.unique_keys import UniqueKeys
-from opsq.store import backlog, meta, submissions
+from opsq.store import backlog, dependencies, meta, submissions
 from opsq.store.backlog import AttemptRow
 from opsq.store.database import Database
 from opsq.store.disk_use import Details
@@ -76,6 +76,8 @@ class EngineState:
         self.states: dict[str, int] = dict.fromkeys(submissions.STATES, 0) | submissions.counts_by_state(self.reader)
         self.has_news = False
         """Something may have become free, or the last open submission has ended: parked calls must be looked at."""
+        self.has_untold = dependencies.has_due(self.reader)
+        """Some of those who wait for an end have not been told of it: they may open."""
         self.has_granted = False
         """Chunks were handed out since it was last made sure that we own the file."""
         self.is_full = not database.has_room

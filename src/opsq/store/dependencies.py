@@ -13,6 +13,7 @@ import apsw
 
 from opsq.store import lanes
 from opsq.store.lanes import Value
+from opsq.store.submissions import UNFINISHED_STATES
 
 CIRCLE_ROWS = 10_000
 """What is looked at to find out whether a new submission would wait for itself."""
@@ -80,7 +81,7 @@ def _outcome(connection: apsw.Connection, target: int) -> str | None:
     """How a submission, or all with a pair, ended; None: not yet, or none was there."""
     if target >= 0:
         state = state_of(connection, target)
-        return None if state in {"blocked", "scheduled", "open"} else state or REMOVED
+        return None if state in UNFINISHED_STATES else state or REMOVED
     was_there = (
         "EXISTS (SELECT 1 FROM submission_lane JOIN submission ON id = submission_id "
         "WHERE lane_id = ?1 AND state != 'removed')"
@@ -95,10 +96,11 @@ _ALL_ENDED = (
 )
 
 
-def closes_circle(connection: apsw.Connection, submission_id: int, lane_ids: Iterable[int]) -> bool:
+def closes_circle(connection: apsw.Connection, submission_id: int, lane_ids: Iterable[int]) -> bool | None:
     """Whether a submission that has just been added waits for one that waits for a pair of its own.
 
-    Only by its pairs can others wait for it already. If there is too much to look at, that is said to be so.
+    Only by its pairs can others wait for it already. None: it waits for too many to know.
+    Cost: nothing unless one of its pairs is waited for; then a look at all blocked submissions that it waits for.
     """
     own = [lane_id for lane_id in lane_ids if is_awaited(connection, ~lane_id)]
     if not own:
@@ -113,7 +115,7 @@ def closes_circle(connection: apsw.Connection, submission_id: int, lane_ids: Ite
         f"SELECT count(*), total(target IN ({marks})) FROM up",
         (submission_id, *(~lane_id for lane_id in own)),
     ).get
-    return bool(hits) or rows >= CIRCLE_ROWS
+    return True if hits else None if rows >= CIRCLE_ROWS else False
 
 
 def is_used(connection: apsw.Connection) -> bool:

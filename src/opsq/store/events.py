@@ -13,7 +13,6 @@ import msgspec
 REASON_LENGTH = 1_000
 """An event repeats so much of a reason; all of it is where the subject of the event is kept."""
 PRUNE_ROWS = 2_000
-PAGE_ROWS = 1_000
 SCAN_ROWS = 10_000
 """Rows that one page looks at: a few milliseconds."""
 

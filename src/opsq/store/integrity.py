@@ -208,7 +208,8 @@ def _dependency_problems(connection: apsw.Connection) -> list[str]:
             "SELECT d.submission_id, target, s.state FROM dependency d LEFT JOIN submission s ON s.id = target "
             "WHERE target >= 0 AND outcome IS NULL "
             "AND (s.state IS NULL OR s.state NOT IN ('blocked', 'scheduled', 'open')) "
-            "AND NOT (s.state IN ('failed', 'cancelled', 'expired') AND needs = 'completed' AND on_failed = 'keep') "
+            "AND NOT (coalesce(s.state, '') IN ('failed', 'cancelled', 'expired') "
+            "AND needs = 'completed' AND on_failed = 'keep') "
             f"AND {_NOT_DUE}"
         )
     ]

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import apsw
 import msgspec
 
+from opsq.store.submissions import UNFINISHED_STATES
+
 _numbers = msgspec.msgpack.Decoder(tuple[int, ...])
 
 
@@ -60,7 +62,7 @@ def find(connection: apsw.Connection, name: str) -> ScheduleRow | None:
 
 def running(connection: apsw.Connection, submission_ids: tuple[int, ...]) -> set[int]:
     """Those of these submissions that have not ended."""
-    sql = "SELECT id FROM submission WHERE id = ? AND state IN ('blocked', 'scheduled', 'open')"
+    sql = f"SELECT id FROM submission WHERE id = ? AND state IN {UNFINISHED_STATES!r}"
     return {row[0] for one in submission_ids for row in connection.execute(sql, (one,))}
 
 

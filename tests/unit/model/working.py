@@ -65,7 +65,8 @@ class Working:
         return [submission.chunks[index] for index in indexes] if submission is not None else []
 
     def has_open(self) -> bool:
-        return any(submission.state == "open" for submission in self.submissions.values())
+        """Whether anything may be handed out without a new submission."""
+        return self.waiting.has_due() or any(one.state == "open" for one in self.submissions.values())
 
     # --- handing out ---
 

@@ -58,7 +58,6 @@ class ChunkRequests:
             StorageFull: there is no room for follow-ups; likewise.
         """
         _check_results(request.completions)
-        self._follow_ups.check(request.completions, now)
         self._complete(peer, request, request.completions, [], [], now)
 
     def _complete(
@@ -70,6 +69,7 @@ class ChunkRequests:
         created: list[m.Created],
         now: Now,
     ) -> None:
+        self._follow_ups.check(completions, now)  # again, if something else had to be committed first
         undecided = self._completions.complete(peer, completions, refusals, created, now)
         if undecided:
             self._postpone(
@@ -98,7 +98,6 @@ class ChunkRequests:
         """Complete chunks and, once that is committed, reserve."""
         self._reserve_calls.plan(request.strategy)
         _check_results(request.completions)
-        self._follow_ups.check(request.completions, now)
         self._complete(peer, request, request.completions, [], [], now)
 
     def fail(self, peer: Peer, request: m.Fail, now: Now) -> None:

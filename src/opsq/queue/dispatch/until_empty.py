@@ -1,8 +1,8 @@
 """Whether a strategy may still get work without a new submission: what `--until-empty` asks, again and again.
 
-Nothing may come when no open submission passes the filters, but for those that are paused and have nothing reserved or
-delayed. Of these there may be very many, so a search looks at each once, a bounded number in a turn, and goes on from
-there the next time. Must not answer calls.
+Nothing may come when nobody is still to be told of an end, and no open submission passes the filters, but for those
+that are paused and have nothing reserved or delayed. Of these there may be very many, so a search looks at each once, a
+bounded number in a turn, and goes on from there the next time. Must not answer calls.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class SearchedState(Protocol):
     rules: Rules
     rows_left: int
     states: dict[str, int]
+    has_untold: bool
 
     def submission(self, submission_id: int) -> LiveSubmission | None:
         """The submission in memory, loaded if need be."""
@@ -64,6 +65,8 @@ class UntilEmpty:
 
         Cost: the submissions that nobody has looked at since they may have changed; `rows_left` bounds those of a turn.
         """
+        if self._state.has_untold:
+            return True
         is_known = True
         for name, arm in arms:
             found = self._can_still_yield(name, arm)

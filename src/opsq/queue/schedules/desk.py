@@ -105,7 +105,8 @@ class ScheduleDesk:
         else:
             self._decide_due(known, now)
             row = known.row._replace(definition=definition)
-            if _timing(schedule) != _timing(known.schedule) and not known.is_due(now.wall):
+            has_ended = known.due is None
+            if (has_ended or _timing(schedule) != _timing(known.schedule)) and not known.is_due(now.wall):
                 row = row._replace(decided_at=max(decided_at, row.decided_at))
         self._change(row, now)
         self._state.batch.replies.append((peer, Changed(request.id, 1)))

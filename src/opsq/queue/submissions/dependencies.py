@@ -43,16 +43,15 @@ class Dependencies:
         self._state = state
         self._on_ended = on_ended
         self._on_scheduled = on_scheduled
-        self._has_due = dependencies.has_due(state.reader)
-        self._is_telling = False
+        self._is_telling = self._has_told = False
 
     # --- those that come ---
 
     def check(self, new: NewSubmission) -> None:
         """`NotFound` unless what a submission is to wait for is there; that is looked at again when it is written."""
         for one in new.after:
-            if one.submission_id is not None:
-                self._state.find(one.submission_id)
+            if one.submission_id is not None and not submissions.is_there(self._state.reader, one.submission_id):
+                raise NotFound(cause="unknown_submission", submission_id=one.submission_id)
 
     def add(
         self, writer: apsw.Connection, new: NewSubmission, row: SubmissionRow, lane_ids: list[int]
@@ -61,7 +60,7 @@ class Dependencies:
 
         Raises:
             NotFound: what it waits for is there no more.
-            Conflict: it would wait for itself.
+            Conflict: it would wait for itself, or for too many to know.
         """
         waits: dict[int, str] = {}
         for one in new.after:
@@ -77,18 +76,22 @@ class Dependencies:
                 reason=dependencies.reason_of(*failed),
             )
         if state == "blocked":
-            if dependencies.closes_circle(writer, row.id, lane_ids):
+            circle = dependencies.closes_circle(writer, row.id, lane_ids)
+            if circle is None:
+                raise Conflict(cause="waits_for_too_many", limit=dependencies.CIRCLE_ROWS)
+            if circle:
                 raise Conflict(cause="waits_for_itself")
             return row._replace(state=state, finished_at=None)
         return row
 
     @staticmethod
     def _wait(writer: apsw.Connection, one: Dependency) -> Wait:
-        if one.submission_id is None:
-            return ~lanes.find_or_make(writer, one.key or "", one.value or ""), "ended"
-        if not submissions.is_there(writer, one.submission_id):
-            raise NotFound(cause="unknown_submission", submission_id=one.submission_id)
-        return one.submission_id, one.needs
+        if one.key is not None and one.value is not None:
+            return ~lanes.find_or_make(writer, one.key, one.value), "ended"
+        submission_id = one.submission_id or 0
+        if not submissions.is_there(writer, submission_id):
+            raise NotFound(cause="unknown_submission", submission_id=submission_id)
+        return submission_id, one.needs
 
     # --- those that end ---
 
@@ -106,7 +109,7 @@ class Dependencies:
             return []
         dependencies.note_end(database.writer, submission_id, state, lane_ids)
         decided = self._tell(database, batch, now)
-        self._has_due = self._has_due or dependencies.has_due(database.writer)
+        self._has_told = self._has_told or bool(decided) or dependencies.has_due(database.writer)
         return decided
 
     def _tell(self, database: Database, batch: Batch, now: Now) -> list[Decided]:
@@ -120,13 +123,16 @@ class Dependencies:
                 batch.events.append(events.new(now.wall, one.state, one.submission_id, one.reason))
             if one.state == "cancelled":
                 batch.count(frozenset(one.lanes), (0, 0, 0, 0, one.chunks_total))
-                event = HistoryRow(now.wall, history.CANCELLED, one.submission_id, 0, 0, reason=one.reason)
-                batch.history.append(event)
+                batch.history.append(cancelled(one.submission_id, one.reason, now))
         return decided
 
     def settle(self, decided: Iterable[Decided], now: Now) -> None:
         """Have memory say what was committed."""
         state = self._state
+        if self._has_told:
+            self._has_told = False
+            state.has_untold = dependencies.has_due(state.reader)
+            state.note_news()
         for one in decided:
             state.states["blocked"] -= 1
             state.states[one.state] += 1
@@ -161,27 +167,31 @@ class Dependencies:
 
     def tick(self, now: Now) -> None:
         """Have the batch tell the next of those who wait."""
-        if not self._has_due or self._is_telling:
+        if not self._state.has_untold or self._is_telling:
             return
         self._is_telling = True
         decided: list[Decided] = []
 
         def write(database: Database, batch: Batch) -> None:
             decided[:] = self._tell(database, batch, now)
-            self._has_due = dependencies.has_due(database.writer)
 
         def settle(now: Now) -> None:
-            self._is_telling = False
+            self._is_telling, self._has_told = False, True
             self.settle(decided, now)
 
         self._state.batch.add(settle, self._try_again, write)
 
     def _try_again(self, _: Now) -> None:
-        self._is_telling, self._has_due = False, True
+        self._is_telling = False
 
     def next_due(self) -> MonoNs | None:
         """When `tick` has somebody to tell."""
-        return MonoNs(0) if self._has_due and not self._is_telling else None
+        return MonoNs(0) if self._state.has_untold and not self._is_telling else None
+
+
+def cancelled(submission_id: int, reason: str, now: Now) -> HistoryRow:
+    """What the history says of a submission that is cancelled since what it waited for has failed."""
+    return HistoryRow(now.wall, history.CANCELLED, submission_id, 0, 0, reason=reason)
 
 
 def check_after(new: NewSubmission) -> None:

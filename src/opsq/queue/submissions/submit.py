@@ -16,7 +16,7 @@ from opsq.queue.peer import Peer
 from opsq.queue.rule_changes import RuleChanges, check_weight
 from opsq.queue.state import EngineState
 from opsq.queue.submissions.admission import Admission
-from opsq.queue.submissions.dependencies import Dependencies, check_after
+from opsq.queue.submissions.dependencies import Dependencies, cancelled, check_after
 from opsq.queue.submissions.keys import Keys
 from opsq.queue.timers import Timers
 from opsq.store import events, idempotency_keys, lanes, submissions
@@ -148,6 +148,8 @@ class Submitter:
             stored, lane_ids = self._insert(new, row, about, database, batch)
             if stored.state in submissions.FINAL_STATES:
                 batch.events.append(events.new(now.wall, stored.state, row.id, stored.reason))
+                if stored.state == "cancelled":
+                    batch.history.append(cancelled(row.id, stored.reason, now))
                 decided = self._waiting.ended(database, batch, row.id, stored.state, lane_ids, now)
 
         def settle(now: Now) -> None:

@@ -16,9 +16,9 @@ EDGES_OF_ONE = 20
 
 
 def edges_around(connection: apsw.Connection, submission_id: int, lane_ids: frozenset[int]) -> list[DependencyEdge]:
-    """What a submission waits for or waited for, nearest first; then who does so for it, or for a pair of its.
+    """What a submission waits for or waited for, nearest first; then who does so for it, or for one of its pairs.
 
-    Cost: two look-ups if nothing waits; at most some for each edge shown.
+    Cost: two look-ups and one for each pair if nothing waits; at most some for each edge shown.
     """
     up = _walk(connection, submission_id, is_up=True)
     down = _walk(connection, submission_id, is_up=False)

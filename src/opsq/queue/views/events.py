@@ -106,32 +106,32 @@ class EventStream:
             since = oldest
             told.append(Event(since, events.at(reader, first), "lost", None, "", {}, None, None, count, None, "", ""))
         found, next_since = events.page(reader, since, request.kinds, request.limit, last)
-        titles = submissions.titles(reader, {row.submission_id for _, row in found if row.submission_id is not None})
+        named = {row.submission_id for _, row in found if row.submission_id is not None}
+        titles = submissions.titles(reader, named)
+        metadata = {submission_id: lanes.metadata(reader, submission_id) for submission_id in named}
         size_bytes = 0
         for seq, row in found:
             if size_bytes > PAGE_BYTES:
                 next_since = told[-1].seq
                 break
-            told.append(self._event(seq, row, titles))
+            told.append(_event(seq, row, titles, metadata))
             size_bytes += len(row.detail.reason) + sum(len(key) + len(str(v)) for key, v in told[-1].metadata.items())
         return EventRows(request.id, told, next_since, last)
 
-    def _event(self, seq: int, row: EventRow, titles: dict[int, str]) -> Event:
-        detail, metadata, title = row.detail, row.detail.metadata, None
-        if row.submission_id is not None:
-            metadata = lanes.metadata(self._state.reader, row.submission_id)
-            title = titles.get(row.submission_id)
-        return Event(
-            seq,
-            row.at,
-            row.kind,
-            row.submission_id,
-            detail.schedule,
-            metadata,
-            title,
-            detail.chunk,
-            detail.count,
-            detail.planned_at,
-            detail.by_name,
-            detail.reason,
-        )
+
+def _event(seq: int, row: EventRow, titles: dict[int, str], metadata: dict[int, dict[str, int | str]]) -> Event:
+    detail, submission_id = row.detail, row.submission_id
+    return Event(
+        seq,
+        row.at,
+        row.kind,
+        submission_id,
+        detail.schedule,
+        detail.metadata if submission_id is None else metadata[submission_id],
+        None if submission_id is None else titles.get(submission_id),
+        detail.chunk,
+        detail.count,
+        detail.planned_at,
+        detail.by_name,
+        detail.reason,
+    )

@@ -51,7 +51,7 @@ StateName = Literal["blocked", "scheduled", "open", "completed", "failed", "canc
 EventName = Literal["completed", "failed", "lost", "dead", "requeued", "dropped", "cancelled", "expired"]
 STATES, EVENTS = get_args(StateName), get_args(EventName)
 """Of submissions, and of the history; later daemons may know more."""
-UNFINISHED_STATES = STATES[:3]
+UNFINISHED_STATES: tuple[StateName, ...] = ("blocked", "scheduled", "open")
 Detail = int | float | str
 """A number or name in a sentence."""
 

@@ -285,6 +285,16 @@ def test_change_at_the_very_instant_does_not_cost_it_its_submission(rig: Rig, ch
     assert (len(made(rig)), state(rig).fired_count) == (1, 1)
 
 
+def test_schedule_that_has_ended_goes_on_from_the_edit_that_takes_its_end_away(rig: Rig) -> None:
+    add(rig, schedule(overlap="allow", catch_up="all", until_at=rig.now.wall + 121_000))
+    run(rig, 5 * MINUTE_S)
+    add(rig, schedule(overlap="allow", catch_up="all"), replaces=True)
+    run(rig, 10)
+    assert (len(made(rig)), state(rig).missed_count) == (2, 0)
+    run(rig, MINUTE_S)
+    assert len(made(rig)) == 3
+
+
 def test_edit_of_something_else_keeps_what_jitter_has_put_off(rig: Rig) -> None:
     add(rig, schedule(when="every 1h", jitter_s=1800.0))
     rig.pass_time(3600)

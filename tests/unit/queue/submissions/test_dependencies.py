@@ -330,6 +330,47 @@ def test_requeue_between_two_slices_changes_nothing_for_those_who_wait(
     assert {state(rig, one) for one in waiting} == {"cancelled"}
 
 
+def test_queue_is_not_empty_for_a_filter_while_some_are_still_to_be_told(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dependencies, "SLICE_WAITING", 2)
+    first = rig.submit(1, metadata={"t": "x"})
+    for pair in ("y", "y", "y", "x"):
+        wait_for(rig, first, metadata={"t": pair})
+    complete(rig, first)
+    peer = rig.connect()
+    call = rig.park(peer, 1, "SelectOnly(t=x)", until_empty=True, wait_s=None)
+    assert rig.replies(peer, call) == []
+    rig.advance(1)
+    [reply] = rig.replies(peer, call)
+    assert isinstance(reply, m.Reserved)
+    assert (len(reply.grants), reply.is_empty) == (1, False)
+
+
+def test_number_0_is_a_value_as_any_other(rig: Rig) -> None:
+    waiting = rig.submit(1, after=[m.Dependency(key="k", value=0)])
+    complete(rig, rig.submit(1, metadata={"k": 0}))
+    assert state(rig, waiting) == "open"
+
+
+def test_history_tells_of_one_that_is_cancelled_as_it_comes(rig: Rig) -> None:
+    first = rig.submit(1)
+    cancel(rig, first)
+    late = wait_for(rig, first)
+    events = rig.only(rig.connect(), m.History(1, m.HistoryFilter(late)), m.HistoryRows).rows
+    assert [(event.event, event.reason) for event in events] == [
+        ("cancelled", f"Submission {first}, which it waited for, was cancelled.")
+    ]
+
+
+def test_check_finds_one_that_waits_for_what_is_not_there(rig: Rig) -> None:
+    first = rig.submit(1)
+    waiting = wait_for(rig, first, on_failed_dependency="keep")
+    rig.database.writer.execute("UPDATE dependency SET target = 17 WHERE submission_id = ?", (waiting,))
+    assert f"Submission {waiting} waits for 17, which is not there." in rig.broken_rules()
+    rig.database.writer.execute("UPDATE dependency SET target = ? WHERE submission_id = ?", (first, waiting))
+
+
 def test_unique_key_of_one_without_chunks_that_waits_is_held_in_its_batch_already(rig: Rig) -> None:
     first = rig.submit(1)
     peer = rig.connect()
