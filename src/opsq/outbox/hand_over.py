@@ -154,7 +154,7 @@ class HandOver:
             return
         try:
             send(items, outcome)
-        except (UsageError, Conflict, Refused, Bug) as error:
+        except (UsageError, NotFound, Conflict, Refused, Bug) as error:
             if len(items) > 1:
                 middle = len(items) // 2
                 self._send(items[:middle], send, outcome)
@@ -266,4 +266,6 @@ def _is_final(error: OpsqError) -> bool:
     """Whether a row will be refused whenever it comes."""
     if isinstance(error, NoRoom):
         return error.cause == "over_backlog"
-    return isinstance(error, UsageError | Bug) or (isinstance(error, Conflict) and error.cause == "withdrawn")
+    if isinstance(error, Conflict):
+        return error.cause != "batch_undone"  # for the sake of another request
+    return isinstance(error, UsageError | NotFound | Bug)

@@ -151,6 +151,31 @@ def test_row_that_is_refused_for_good_is_set_aside_and_the_others_arrive(
     assert len(base.aside) == 2
 
 
+def test_row_that_waits_for_a_submission_that_is_gone_is_set_aside_and_the_others_arrive(
+    base: Base, queue: opsq.Queue
+) -> None:
+    gone = queue.submit([])
+    gone.remove()
+    write(base, b"before")
+    write(base, b"never", after=[gone])
+    write(base, b"after")
+    assert base.relay_once() == (0, 1)
+    [aside] = base.aside
+    assert str(gone.id) in aside.reason
+    assert chunks_in_order(queue) == [b"before", b"after"]
+
+
+def test_row_that_would_wait_for_itself_is_set_aside_and_the_others_arrive(base: Base, queue: opsq.Queue) -> None:
+    queue.submit([b"first"], metadata={"run": 1})
+    waiting = queue.submit([b"last"], after=[{"run": 1}])
+    write(base, b"never", metadata={"run": 1}, after=[waiting])
+    write(base, b"after")
+    assert base.relay_once() == (0, 1)
+    [aside] = base.aside
+    assert "itself" in aside.reason
+    assert sorted(chunks_in_order(queue)) == [b"after", b"first", b"last"]
+
+
 def test_row_that_no_relay_can_read_is_set_aside(base: Base, queue: opsq.Queue) -> None:
     write(base, b"before", b"after")
     base.execute("UPDATE opsq_outbox SET submission = 'nonsense' WHERE seq = 1")
