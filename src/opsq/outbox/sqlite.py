@@ -17,7 +17,6 @@ from urllib.parse import quote
 
 from opsq.errors import Unreachable, UsageError
 from opsq.outbox.waiting_rows import (
-    BATCH_LIMIT_BYTES,
     COMPLETIONS,
     LEFT,
     MISSING_HINT,
@@ -26,6 +25,7 @@ from opsq.outbox.waiting_rows import (
     Completion,
     Left,
     Submission,
+    batch_of,
 )
 
 _BUSY_S = 30.0
@@ -33,21 +33,15 @@ _LOOK_S = 0.05
 """How often the data version is looked at: a few microseconds each."""
 
 # A column of SQLite may hold anything.
-_TAKE = """
-    SELECT seq, CAST(submission AS BLOB), CAST(chunks AS BLOB) FROM (
-        SELECT seq, submission, chunks, length(submission) + coalesce(length(chunks), 0) AS own,
-            sum(length(submission) + coalesce(length(chunks), 0)) OVER (ORDER BY seq) AS up_to
-        FROM (SELECT * FROM opsq_outbox WHERE refusal IS NULL ORDER BY seq LIMIT ?)
-    )
-    WHERE up_to <= ? OR up_to = own ORDER BY seq
+TAKE = """
+    SELECT seq, CAST(submission AS BLOB), CAST(chunks AS BLOB) FROM opsq_outbox
+    WHERE refusal IS NULL ORDER BY seq LIMIT ?
 """
-_TAKE_COMPLETED = """
-    SELECT seq, CAST(handle AS TEXT), CAST(result AS BLOB) FROM (
-        SELECT seq, handle, result, length(result) AS own, sum(length(result)) OVER (ORDER BY seq) AS up_to
-        FROM (SELECT * FROM opsq_outbox_completed WHERE told_at IS NULL AND refusal IS NULL ORDER BY seq LIMIT ?)
-    )
-    WHERE up_to <= ? OR up_to = own ORDER BY seq
+TAKE_COMPLETED = """
+    SELECT seq, CAST(handle AS TEXT), CAST(result AS BLOB) FROM opsq_outbox_completed
+    WHERE told_at IS NULL AND refusal IS NULL ORDER BY seq LIMIT ?
 """
+"""Rows as they are read one by one: a batch ends where it is large enough."""
 _DONE = {
     SUBMISSIONS: "DELETE FROM opsq_outbox WHERE seq = ?",
     COMPLETIONS: "UPDATE opsq_outbox_completed SET told_at = CURRENT_TIMESTAMP WHERE told_at IS NULL AND seq = ?",
@@ -87,12 +81,13 @@ class SqliteOutbox:
         """See `Outbox`."""
         with self._explained() as connection:
             self._version = _data_version(connection)
-            return [Submission(*row) for row in connection.execute(_TAKE, (limit, BATCH_LIMIT_BYTES))]
+            with contextlib.closing(connection.execute(TAKE, (limit,))) as rows:
+                return batch_of(Submission(*row) for row in rows)
 
     def take_completions(self, limit: int) -> list[Completion]:
         """See `Outbox`."""
-        with self._explained() as connection:
-            return [Completion(*row) for row in connection.execute(_TAKE_COMPLETED, (limit, BATCH_LIMIT_BYTES))]
+        with self._explained() as connection, contextlib.closing(connection.execute(TAKE_COMPLETED, (limit,))) as rows:
+            return batch_of(Completion(*row) for row in rows)
 
     def settle(self, table: str, done: list[int], refused: dict[int, str]) -> None:
         """See `Outbox`."""

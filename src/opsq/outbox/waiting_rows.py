@@ -5,7 +5,8 @@ This file must not move anything.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol, TypeVar
 
 BATCH_LIMIT_BYTES = 8 << 20
 """A batch ends before this size, so that it fits a frame; it has one row at least."""
@@ -34,6 +35,11 @@ class Submission(NamedTuple):
     submission: bytes
     chunks: bytes | None
 
+    @property
+    def size_bytes(self) -> int:
+        """What it takes up of a batch."""
+        return len(self.submission) + len(self.chunks or b"")
+
 
 class Completion(NamedTuple):
     """A row of `opsq_outbox_completed`."""
@@ -41,6 +47,26 @@ class Completion(NamedTuple):
     seq: int
     handle: str
     result: bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes up of a batch."""
+        return len(self.result)
+
+
+R = TypeVar("R", Submission, Completion)
+
+
+def batch_of(rows: Iterable[R]) -> list[R]:
+    """The first of these rows, up to `BATCH_LIMIT_BYTES`. Reads one row too many at most."""
+    batch: list[R] = []
+    size_bytes = 0
+    for row in rows:
+        size_bytes += row.size_bytes
+        if batch and size_bytes > BATCH_LIMIT_BYTES:
+            break
+        batch.append(row)
+    return batch
 
 
 class Left(NamedTuple):
