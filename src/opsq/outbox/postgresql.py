@@ -29,6 +29,8 @@ from opsq.outbox.waiting_rows import (
 )
 
 _CONNECT_S = 10
+_WAIT_LIMIT_S = 86_400.0
+"""After so long it looks for itself in any case; poll(2) takes less than 25 days."""
 
 # A relay that is cut off must not hold its rows until the system gives the connection up, in hours. What a lost commit
 # of a relay would cost is a second hand-over under the same key, so it need not wait for the disk. And rows must come
@@ -183,7 +185,7 @@ class PostgresqlOutbox:
             poll = select.poll()
             poll.register(connection.fileno(), select.POLLIN)
             poll.register(stop_fd, select.POLLIN)
-            poll.poll(timeout_s * 1000)
+            poll.poll(min(timeout_s, _WAIT_LIMIT_S) * 1000)
 
     def close(self) -> None:
         """See `Outbox`."""

@@ -11,7 +11,7 @@ import pytest
 
 import opsq
 from daemons import end, kill, running
-from integration.outbox.conftest import Base
+from integration.outbox.conftest import Base, Stop
 from opsq import outbox, traces
 from opsq.daemon import lifecycle
 from opsq.errors import NoRoom, Unreachable, UsageError
@@ -241,6 +241,17 @@ def test_relay_goes_on_when_the_daemon_is_back(base: Base, settings: Settings) -
         lifecycle.start(settings)
         wait_until(lambda: relay.submitted_count == 2)
     assert base.outages[-1] is None
+
+
+def test_relay_may_look_for_rows_as_seldom_as_it_likes(base: Base) -> None:
+    relay = base.open_outbox()
+    relay.open()
+    relay.take_submissions(1)
+    relay.leave()
+    with contextlib.closing(Stop()) as stop:
+        stop.stop()
+        relay.wait(stop.fileno, 30 * 86_400.0)
+    relay.close()
 
 
 def test_once_fails_if_no_daemon_answers_and_loses_nothing(base: Base, settings: Settings, queue: opsq.Queue) -> None:
