@@ -76,6 +76,15 @@ class HandOver:
         self._connection: Connection | None = None
         self._contents: Contents | None = None
 
+    def open(self) -> None:
+        """Connect, unless it is connected.
+
+        Raises:
+            Unreachable: the daemon does not answer.
+            NotPermitted, VersionMismatch: it never will.
+        """
+        self._connected()
+
     def submit(self, rows: Sequence[Submission]) -> Outcome:
         """Hand over submissions, in order.
 
@@ -247,19 +256,15 @@ class HandOver:
     def _call(self, make: Callable[[int], Any], kind: type[R]) -> R:
         """Ask; a connection that has ended since it was last used is made anew once."""
         is_old = self._connection is not None
-        daemon = self._connected()
-        try:
-            return daemon.call(make(daemon.next_id()), kind)
-        except Unreachable:
-            self.close()
-            if not is_old:
-                raise
-        daemon = self._connected()
-        try:
-            return daemon.call(make(daemon.next_id()), kind)
-        except Unreachable:
-            self.close()
-            raise
+        while True:
+            daemon = self._connected()
+            try:
+                return daemon.call(make(daemon.next_id()), kind)
+            except Unreachable:
+                self.close()
+                if not is_old:
+                    raise
+                is_old = False
 
 
 def _is_final(error: OpsqError) -> bool:

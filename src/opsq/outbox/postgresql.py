@@ -112,7 +112,8 @@ class PostgresqlOutbox:
 
     def open(self) -> None:
         """See `Outbox`."""
-        self.close()
+        if self._connected is not None:
+            return
         self._is_notified = True
         try:
             self._connected = psycopg.connect(
@@ -208,12 +209,9 @@ class PostgresqlOutbox:
         except (psycopg.errors.InsufficientPrivilege, psycopg.errors.SyntaxError) as error:
             raise UsageError(f"The outbox in {self.name} cannot be used: {_line(error)}.") from error
         except psycopg.Error as error:
-            self._drop()
+            with contextlib.suppress(psycopg.Error):
+                self.close()
             raise Unreachable(f"{self.name} cannot be used: {_line(error)}.") from error
-
-    def _drop(self) -> None:
-        with contextlib.suppress(psycopg.Error):
-            self.close()
 
 
 def _line(error: Exception) -> str:

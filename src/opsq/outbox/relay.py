@@ -77,7 +77,7 @@ class Relay:
         self._keep_s = keep_s
         self._on_aside = on_aside
         self._on_outage = on_outage
-        self._is_out = False
+        self._is_out = self._is_held_back = False
         self._prune_at = 0.0
         self.submitted_count = self.completed_count = self.aside_count = 0
         self.aside: list[Aside] = []
@@ -103,12 +103,8 @@ class Relay:
             NotPermitted, VersionMismatch: the daemon does not take rows from here.
         """
         pauses = Backoff()
-        is_open = False
         while not stop.count:
             try:
-                if not is_open:
-                    self._outbox.open()
-                    is_open = True
                 is_busy = self._round()
                 if self._is_out:
                     self._is_out = False
@@ -121,7 +117,6 @@ class Relay:
                 self._note(error)
                 stop.wait(_ROOM_S)
             except Unreachable as error:
-                is_open = False
                 self._note(error)
                 stop.wait(pauses.next_s())
 
@@ -138,12 +133,18 @@ class Relay:
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _round(self) -> bool:
-        """Hand over a batch of each kind; whether there may be more."""
-        submissions = self._outbox.take_submissions(self._batch)
+        """Hand over a batch of each kind; whether there may be more.
+
+        While the daemon takes no more, a batch is one row: a larger one would be written into the store each time.
+        """
+        self._outbox.open()
+        self._daemon.open()  # before rows are read
+        limit = 1 if self._is_held_back else self._batch
+        submissions = self._outbox.take_submissions(limit)
         outcome = self._hand_over(SUBMISSIONS, lambda: self._daemon.submit(submissions), submissions)
         self.submitted_count += len(outcome.done)
         if outcome.held_back is None:
-            completions = self._outbox.take_completions(self._batch)
+            completions = self._outbox.take_completions(limit)
             outcome = self._hand_over(COMPLETIONS, lambda: self._daemon.complete(completions), completions)
             self.completed_count += len(outcome.done)
             if outcome.held_back is None:
@@ -159,6 +160,7 @@ class Relay:
             except OpsqError:
                 self._outbox.leave()
                 raise
+            self._is_held_back = outcome.held_back is not None
         self._outbox.settle(table, outcome.done, outcome.refused)
         for seq, reason in outcome.refused.items():
             self.aside_count += 1

@@ -67,7 +67,8 @@ class SqliteOutbox:
 
     def open(self) -> None:
         """See `Outbox`."""
-        self.close()
+        if self._connected is not None:
+            return
         if not os.path.exists(self._path):
             raise UsageError(f"{self.name} is not there.", hint=MISSING_HINT)
         try:
@@ -158,6 +159,8 @@ class SqliteOutbox:
                 raise UsageError(f"There is no outbox in {self.name}: {error}.", hint=MISSING_HINT) from error
             if getattr(error, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_READONLY}:
                 raise UsageError(f"The outbox in {self.name} cannot be used: {error}.") from error
+            with contextlib.suppress(sqlite3.Error):
+                self.close()
             raise Unreachable(f"{self.name} cannot be used: {error}.") from error
 
 

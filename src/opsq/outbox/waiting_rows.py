@@ -80,7 +80,7 @@ class Outbox(Protocol):
     """The rows of a database. A take begins what `settle` or `leave` ends; until then no other relay has its rows.
 
     Raises:
-        Unreachable: (every method) the database cannot be used now; `open` makes a new connection.
+        Unreachable: (every method) the database cannot be used now; the connection has ended.
         UsageError: (every method) it has no outbox, or this user may not use it.
     """
 
@@ -88,7 +88,7 @@ class Outbox(Protocol):
     """What messages call it, without a password."""
 
     def open(self) -> None:
-        """Connect, again if need be."""
+        """Connect, unless it is connected."""
 
     def take_submissions(self, limit: int) -> list[Submission]:
         """Submissions in order, none before an earlier one of its order key."""

@@ -325,6 +325,21 @@ def test_transactions_with_one_key_wait_for_each_other(postgresql_base: Base, qu
     second.close()
 
 
+def test_connection_to_the_database_outlives_an_outage_of_the_daemon(postgresql_base: Base, settings: Settings) -> None:
+    base = postgresql_base
+    connections = "SELECT pid FROM pg_stat_activity WHERE application_name = 'opsq relay'"
+    with base.relaying() as relay:
+        write(base, b"before")
+        wait_until(lambda: relay.submitted_count == 1)
+        before = base.execute(connections)
+        kill(settings)
+        write(base, b"after")
+        wait_until(lambda: base.outages)
+        lifecycle.start(settings)
+        wait_until(lambda: relay.submitted_count == 2)
+        assert base.execute(connections) == before
+
+
 def test_rows_are_found_by_the_index_whatever_the_statistics_say(postgresql_base: Base) -> None:
     """A sort would take the lock of every key in the table, for which PostgreSQL has no room."""
     base = postgresql_base
