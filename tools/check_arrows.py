@@ -59,7 +59,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "notify": frozenset({"clock", "documents", "store.deliveries", "targets", "wire.messages"}),
     "metrics": frozenset({"wire.messages"}),  # what the gateway serves and `opsq metrics` prints
     "client": frozenset({"clock", "content", "paths", "serialisation", "settings", "strategy", "traces", "wire"}),
-    "outbox": frozenset({"client", "content", "traces", "wire.messages"}),
+    "outbox": frozenset({"client", "clock", "content", "traces", "wire.messages"}),
     "traces": frozenset({"content.manifest", "ids"}),
     "client.embedded": frozenset({"clock", "content", "queue", "settings", "store", "strategy", "wire"}),
     "testing": frozenset({"client", "clock", "queue.faults", "queue.policy", "wire.messages"}),

@@ -5,15 +5,14 @@ This file never commits nor rolls back, and knows no daemon: what a row says is 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 import msgspec
 
-from opsq import traces
+from opsq import clock, traces
 from opsq.client.core import new_submission
-from opsq.client.core.arguments import converted
+from opsq.client.core.arguments import check_result, converted
 from opsq.content.manifest import INLINE_LIMIT_BYTES, INLINE_LIMIT_COUNT, Content, encode
 from opsq.errors import AlreadyFinished, ChunkTooLarge, UsageError
 from opsq.ids import Handle, parse_handle
@@ -133,7 +132,8 @@ def complete(connection: DbConnection, chunk: ChunkBase | Handle | str, result: 
     """
     raw, dialect = _opened(connection)
     handle = _handle_of(chunk)
-    result = converted("result", result, bytes, "bytes") if not isinstance(result, int | str) else _no_bytes(result)
+    check_result(result)
+    result = converted("result", result, bytes, "bytes")
     if len(result) > ROW_LIMIT_BYTES:
         raise ChunkTooLarge(f"The result has {len(result)} bytes; a row of an outbox takes {ROW_LIMIT_BYTES}.")
     if not _execute(raw, _COMPLETE[dialect], (handle.submission_id, handle.index, str(handle), result)):
@@ -162,10 +162,6 @@ def completed(connection: DbConnection, chunk: ChunkBase | Handle | str) -> byte
     if row is None:
         return None
     return bytes(row["result"] if isinstance(row, dict) else row[0])  # as the row factory of the connection has it
-
-
-def _no_bytes(result: Any) -> bytes:
-    raise UsageError(f"The result is {type(result).__name__}; it must be bytes.", hint="text.encode() makes them.")
 
 
 def _handle_of(chunk: ChunkBase | Handle | str) -> Handle:
@@ -204,7 +200,7 @@ def _gathered(chunks: Iterable[bytes]) -> list[bytes]:
 
 def _from_now(options: SubmitOptions) -> SubmitOptions:
     """The options with moments in place of durations, which would else begin when the relay comes."""
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = clock.now().wall
     found: dict[str, Any] = dict(options)
     for duration, moment in (("delay_s", "not_before_at"), ("expires_s", "expires_at")):
         seconds = found.get(duration)

@@ -142,8 +142,19 @@ def test_what_names_no_chunk_is_refused(connection: sqlite3.Connection) -> None:
         outbox.complete(connection, "nonsense")
     with pytest.raises(UsageError, match="int is no chunk"):
         outbox.complete(connection, 3)  # type: ignore[arg-type]  # that is the point
+
+
+@pytest.mark.parametrize("result", ["text", 3, None, [1, 2], ("object", 0, 7)])
+def test_result_that_is_no_bytes_is_refused(connection: sqlite3.Connection, result: Any) -> None:
     with pytest.raises(UsageError, match="must be bytes"):
-        outbox.complete(connection, HANDLE, "text")  # type: ignore[arg-type]  # that is the point
+        outbox.complete(connection, HANDLE, result)
+    assert outbox.completed(connection, HANDLE) is None
+
+
+@pytest.mark.parametrize("result", [bytearray(b"result"), memoryview(b"result")])
+def test_result_may_be_bytes_of_any_kind(connection: sqlite3.Connection, result: Any) -> None:
+    outbox.complete(connection, HANDLE, result)
+    assert outbox.completed(connection, HANDLE) == b"result"
 
 
 def test_nothing_is_committed(connection: sqlite3.Connection) -> None:
