@@ -126,7 +126,7 @@ class VerdictBatch:
             completion = Completion(block.name(live), packed, run_s, run_s, exit_status, list(then))
             self._sealed.append((block, live, completion))
             self.buffered_count += 1
-            self.buffered_bytes += sum(len(new.content) for new in then)
+            self.buffered_bytes += len(packed) + sum(len(new.content) + len(new.attachment or b"") for new in then)
             return
         if block.done and block.exit_status != exit_status:
             self._seal(block)

@@ -378,6 +378,23 @@ def test_completion_with_follow_ups_travels_alone(batch: VerdictBatch) -> None:
     assert all(not one.then for one in masks[0b101,].completions)
 
 
+@pytest.mark.parametrize(
+    ("results", "then"),
+    [
+        ([b"x" * BUFFERED_LIMIT_BYTES], NewSubmission(bytes(16), 1)),
+        (None, NewSubmission(bytes(16), 1, b"x" * BUFFERED_LIMIT_BYTES)),
+        (None, NewSubmission(bytes(16), 1, attachment=b"x" * BUFFERED_LIMIT_BYTES)),
+    ],
+)
+def test_all_bytes_of_a_completion_with_follow_ups_count(
+    batch: VerdictBatch, results: list[bytes] | None, then: NewSubmission
+) -> None:
+    offer(batch, grant(mask=1))
+    [(held, bit)] = take_all(batch)
+    batch.complete(held, 1 << bit, results, then=[then])
+    assert batch.buffered_bytes >= BUFFERED_LIMIT_BYTES
+
+
 def test_reserve_does_not_travel_with_follow_ups(batch: VerdictBatch) -> None:
     """It would be refused for them."""
     held, _ = followed(batch, 0b10)
