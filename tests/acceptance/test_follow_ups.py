@@ -114,8 +114,8 @@ def test_follow_ups_of_a_failed_attempt_are_forgotten(queue):
     ("write", "reason"),
     [
         ('echo nonsense > "$OPSQ_THEN"', "Line 1 of OPSQ_THEN describes no submission"),
-        ('mkdir "$OPSQ_THEN"', "is no file"),
-        ('mkfifo "$OPSQ_THEN"', "is no file"),
+        ('mkdir "$OPSQ_THEN"', "OPSQ_THEN is not a regular file"),
+        ('mkfifo "$OPSQ_THEN"', "OPSQ_THEN is not a regular file"),
         ("""echo '{"chunks": ["a"], "metadata": {"submission": 1}}' > "$OPSQ_THEN" """, "submission"),
         ("""echo '{"chunks": ["a"], "after": [{"submission_id": "x"}]}' > "$OPSQ_THEN" """, "Line 1 of OPSQ_THEN"),
         ("""echo '{"chunks": ["a"], "after": [{"submission_id": "7"}]}' > "$OPSQ_THEN" """, "7"),

@@ -11,12 +11,10 @@ from opsq.client.sync.chunk import Chunk
 from opsq.content.manifest import input_note, known_input
 from opsq.errors import (
     READER_ERRORS,
-    ChunkTooLarge,
     CommandNotExecutable,
     CommandNotFound,
     ContentChanged,
     ContentMissing,
-    InputUnreadable,
     NotFound,
     OpsqError,
     Refused,
@@ -159,7 +157,7 @@ class VerdictGiver:
 
             try:
                 then = chunk.prepare(follow_ups_of(finished.then, "OPSQ_THEN"))
-            except (UsageError, InputUnreadable, ChunkTooLarge, NotFound) as error:
+            except (UsageError, NotFound) as error:
                 why = WorkFailed(f"its follow-ups cannot be made: {error}")
                 self._fail_by(finished._replace(error=why), chunk)
                 return False

@@ -243,8 +243,8 @@ def test_result_is_taken_from_a_file(consumer: Consumer) -> None:
     ("script", "reason"),
     [
         ("echo said >&2", "it succeeded, but did not write {out}: said"),
-        ('mkdir "$0"', "what it made of {out} is no file"),
-        ('mkfifo "$0"', "what it made of {out} is no file"),
+        ('mkdir "$0"', "{out} is not a regular file"),
+        ('mkfifo "$0"', "{out} is not a regular file"),
         ('ln -s /no/such/file "$0"', "it succeeded, but did not write {out}"),
     ],
 )

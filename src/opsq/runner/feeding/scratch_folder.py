@@ -90,42 +90,39 @@ class ScratchFolder:
         )
 
     def take(self, path: str) -> Output:
-        """What a program has written to `path`; the file has no name afterwards.
+        """What a program has written to `path`, {out}; the file has no name afterwards.
 
         Raises:
-            WorkFailed: it has written nothing there, or what it made is no file.
+            WorkFailed: it has written nothing there, or what it made is no regular file.
         """
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        except FileNotFoundError:
-            raise WorkFailed("it succeeded, but did not write {out}") from None
-        except OSError as error:
-            raise WorkFailed(f"what it made of {{out}} cannot be read: {error.strerror}") from None
-        self.remove(path)
-        state = os.fstat(fd)
-        if not stat.S_ISREG(state.st_mode):
-            os.close(fd)
-            raise WorkFailed("what it made of {out} is no file")
-        return Output(b"", fd, state.st_size)
+        fd = self._taken(path, "{out}")
+        if fd is None:
+            raise WorkFailed("it succeeded, but did not write {out}")
+        return Output(b"", fd, os.fstat(fd).st_size)
 
     def open(self, path: str) -> BinaryIO | None:
-        """Open what a program has written to `path`, which has no name afterwards; None: it has written nothing there.
+        """As `take`, of a program's follow-ups; None: it has written none.
 
         Raises:
-            WorkFailed: it cannot be read, or is no file.
+            WorkFailed: what it made cannot be read, or is no regular file.
         """
+        fd = self._taken(path, "OPSQ_THEN")
+        return None if fd is None else os.fdopen(fd, "rb")
+
+    def _taken(self, path: str, name: str) -> int | None:
+        """The descriptor of a file whose name is removed; None: there is none."""
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
             return None
         except OSError as error:
+            raise WorkFailed(f"{name} cannot be read: {error.strerror}") from None
+        finally:
             self.remove(path)
-            raise WorkFailed(f"what it has written to OPSQ_THEN cannot be read: {error.strerror}") from None
-        self.remove(path)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
-            raise WorkFailed("what it has made at OPSQ_THEN is no file")
-        return os.fdopen(fd, "rb")
+            raise WorkFailed(f"{name} is not a regular file")
+        return fd
 
     def remove(self, path: str) -> None:
         """Remove what is there, if anything is."""
