@@ -21,7 +21,7 @@ from harness import Benchmark, Context, Ratio, Row, alternate, main, median, pai
 from opsq import outbox
 from ours.client import connect
 from ours.daemon import Daemon, environment
-from ours.postgresql import Initdb, Postgresql
+from ours.postgresql import Cluster, Initdb, postgresql
 from rivals import procrastinate_jobs
 from rivals.programs import PROCRASTINATE
 
@@ -33,7 +33,7 @@ def measure(context: Context) -> Iterator[Row]:
     """Transactions of one job and of a hundred; then all the way."""
     folder = context.folder("pg")
     context.work_dir.chmod(0o711)
-    with Postgresql(folder) as server:
+    with postgresql(folder) as server:
         for jobs, transactions in ((1, context.size(2_000, 500)), (100, context.size(100, 30))):
             context.say(f"{transactions} transactions of {jobs}")
             ours, theirs = alternate(
@@ -59,7 +59,7 @@ def measure(context: Context) -> Iterator[Row]:
             yield Row(what, "rows/s", median(rates), reported(), samples={"ours": rates})
 
 
-def _put(server: Postgresql, transactions: int, jobs: int) -> float:
+def _put(server: Cluster, transactions: int, jobs: int) -> float:
     """Jobs a second."""
     url = server.make_database(_ORDERS, outbox.ddl("postgresql"))
     with psycopg.connect(url) as connection:
@@ -72,7 +72,7 @@ def _put(server: Postgresql, transactions: int, jobs: int) -> float:
         return transactions * jobs / (time.perf_counter() - started)
 
 
-def _defer(server: Postgresql, transactions: int, jobs: int) -> float:
+def _defer(server: Cluster, transactions: int, jobs: int) -> float:
     """Jobs a second."""
     url = server.make_database(_ORDERS)
     procrastinate_jobs.make_tables(url)
@@ -91,7 +91,7 @@ def _order(connection: psycopg.Connection[Any], number: int) -> None:
     connection.execute("INSERT INTO orders VALUES (%s, 'tea')", (number,))
 
 
-def _filled(server: Postgresql, count: int) -> str:
+def _filled(server: Cluster, count: int) -> str:
     url = server.make_database(outbox.ddl("postgresql"))
     with psycopg.connect(url) as connection:
         for job in range(count):
@@ -99,7 +99,7 @@ def _filled(server: Postgresql, count: int) -> str:
     return url
 
 
-def _all_the_way(context: Context, server: Postgresql, count: int) -> float:
+def _all_the_way(context: Context, server: Cluster, count: int) -> float:
     """Jobs a second, through a relay and a consumer."""
     url = _filled(server, count)
     with Daemon(context.folder("opsq")) as daemon:
@@ -118,7 +118,7 @@ def _all_the_way(context: Context, server: Postgresql, count: int) -> float:
             return count / (time.perf_counter() - started)
 
 
-def _work(server: Postgresql, count: int) -> float:
+def _work(server: Cluster, count: int) -> float:
     """Jobs a second, through a worker of the rival."""
     url = server.make_database()
     procrastinate_jobs.make_tables(url)
@@ -129,7 +129,7 @@ def _work(server: Postgresql, count: int) -> float:
     return count / procrastinate_jobs.work_off(url)
 
 
-def _relay(context: Context, server: Postgresql, count: int, relays: int) -> float:
+def _relay(context: Context, server: Cluster, count: int, relays: int) -> float:
     """Rows a second, with the start of the processes."""
     url = _filled(server, count)
     with Daemon(context.folder("opsq")) as daemon:

@@ -1,4 +1,4 @@
-"""PostgreSQL for tests: clusters in temporary folders, which a test may kill and start again.
+"""PostgreSQL for tests and benchmarks: clusters in temporary folders, which a test may kill and start again.
 
 It must not know anything of opsq.
 """
@@ -12,7 +12,7 @@ import pwd
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,8 @@ from needs import lack
 from waiting import wait_until
 
 _PLACES = ("/usr/lib/postgresql/*/bin", "/opt/homebrew/opt/postgresql*/bin", "/usr/local/opt/postgresql*/bin")
-_OPTIONS = {
+SETTINGS = {
     "fsync": "off",  # no test cuts the power of PostgreSQL
-    "listen_addresses": "",
     "max_connections": "60",
     "shared_buffers": "32MB",
     "log_min_messages": "fatal",
@@ -34,11 +33,13 @@ class Cluster:
 
     Args:
         folder: an empty folder with a short path; the socket is in it.
+        settings: where they are not those that it comes with.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, str] = SETTINGS) -> None:
         self._folder = folder
-        self._programs = _programs()
+        self._settings = {"listen_addresses": "", **settings}
+        self._programs = programs() or lack("postgres: apt install postgresql / brew install postgresql")
         self._as_user: dict[str, Any] = {}
         if os.geteuid() == 0:  # which PostgreSQL refuses to run as
             account = _account()
@@ -54,7 +55,7 @@ class Cluster:
 
     def start(self) -> None:
         """Start the server, and wait until it takes connections; after a kill it recovers first."""
-        options = [word for name, setting in _OPTIONS.items() for word in ("-c", f"{name}={setting}")]
+        options = [word for name, setting in self._settings.items() for word in ("-c", f"{name}={setting}")]
 
         def is_up() -> bool:
             if self._process is None or self._process.poll() is not None:  # its predecessor's memory may be in use yet
@@ -82,14 +83,17 @@ class Cluster:
         self._process.wait()
         self._process = None
 
-    def make_database(self) -> str:
-        """A new, empty database; returns its URL."""
+    def make_database(self, *statements: str) -> str:
+        """A new database in which these were run; returns its URL."""
         import psycopg  # few tests need it
 
         with psycopg.connect(self.url(), autocommit=True) as connection:
             self._databases_count += 1
             name = f"database_{self._databases_count}"
             connection.execute(f"CREATE DATABASE {name}")
+        with psycopg.connect(self.url(name)) as connection:
+            for statement in statements:
+                connection.execute(statement)
         return self.url(name)
 
     def _takes_connections(self) -> bool:
@@ -108,9 +112,9 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def running(folder: Path) -> Iterator[Cluster]:
+def running(folder: Path, settings: Mapping[str, str] = SETTINGS) -> Iterator[Cluster]:
     """A cluster that is gone afterwards."""
-    cluster = Cluster(folder)
+    cluster = Cluster(folder, settings)
     try:
         cluster.start()
         yield cluster
@@ -118,13 +122,13 @@ def running(folder: Path) -> Iterator[Cluster]:
         cluster.kill()
 
 
-def _programs() -> Path:
-    """The folder of the newest server; skips the test if there is none."""
+def programs() -> Path | None:
+    """The folder of the newest server."""
     found = [path for place in _PLACES for path in glob.glob(f"{place}/initdb")]
     if not found and (on_path := shutil.which("initdb")):
         found = [on_path]
     if not found:
-        lack("postgres: apt install postgresql / brew install postgresql")
+        return None
     return Path(max(found, key=lambda path: [int(part) for part in path.split("/") if part.isdigit()])).parent
 
 

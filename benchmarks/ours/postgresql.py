@@ -1,21 +1,21 @@
 """A server of PostgreSQL in a folder of its own, with the settings that it comes with: it syncs each commit.
 
-It must not know what is in a database.
+It must not know what is in a database; the server of the tests is the same one.
 """
 
 from __future__ import annotations
 
-import glob
-import os
-import pwd
-import shutil
-import subprocess
+import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
-import psycopg
+sys.path.append(str(Path(__file__).parents[2] / "tests"))
+
+from postgresql import Cluster, programs, running
 
 from rivals.programs import RivalMissingError
+
+__all__ = ["Cluster", "Initdb", "postgresql"]
 
 
 class Initdb:
@@ -27,58 +27,16 @@ class Initdb:
         Raises:
             RivalMissingError: it is not installed.
         """
-        found = shutil.which("initdb") or max(glob.glob("/usr/lib/postgresql/*/bin/initdb"), default=None)
+        found = programs()
         if found is None:
             raise RivalMissingError("PostgreSQL is not installed; try: apt-get install postgresql")
-        return found
+        return str(found / "initdb")
 
 
-class Postgresql:
-    """A context that starts it, and stops it at once.
+def postgresql(folder: Path) -> AbstractContextManager[Cluster]:
+    """It runs meanwhile.
 
     Args:
         folder: empty, and reachable for the user that it runs as if root runs the benchmark.
     """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._programs = Path(Initdb().find()).parent
-        self._databases_count = 0
-        self._as_user: dict[str, Any] = {}
-        if os.geteuid() == 0:
-            account = pwd.getpwnam("postgres")
-            os.chown(folder, account.pw_uid, account.pw_gid)
-            self._as_user = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
-
-    def __enter__(self) -> Postgresql:
-        data = str(self._folder / "data")
-        self._run("initdb", "-D", data, "-A", "trust", "-U", "opsq", "-E", "UTF8", "--no-locale")
-        options = f"-c listen_addresses='' -k {self._folder}"
-        self._run("pg_ctl", "-D", data, "-o", options, "-l", str(self._folder / "log"), "-w", "start")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._run("pg_ctl", "-D", str(self._folder / "data"), "-m", "immediate", "stop")
-
-    def make_database(self, *statements: str) -> str:
-        """A new database in which these were run; returns its URL."""
-        self._databases_count += 1
-        name = f"database_{self._databases_count}"
-        with psycopg.connect(self._url("postgres"), autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}")
-        with psycopg.connect(self._url(name)) as connection:
-            for statement in statements:
-                connection.execute(statement)
-        return self._url(name)
-
-    def _url(self, name: str) -> str:
-        return f"postgresql://opsq@/{name}?host={self._folder}"
-
-    def _run(self, program: str, *words: str) -> None:
-        subprocess.run(
-            [self._programs / program, *words],
-            check=True,
-            stdout=subprocess.DEVNULL,
-            cwd=self._folder,
-            **self._as_user,
-        )
+    return running(folder, {})
