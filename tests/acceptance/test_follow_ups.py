@@ -80,14 +80,17 @@ def test_line_that_describes_no_submission_is_exit_2_and_makes_nothing(queue, li
     assert step(queue, 2) == []
 
 
-def test_then_of_several_chunks_and_stdin_twice_are_exit_2(queue):
+def test_then_of_several_chunks_or_of_no_file_is_exit_2_and_says_why(queue):
     handle = "1/0@1.0.1.1"
-    for words in (
-        [handle, handle, "--then", "-"],
-        [handle, "--then", "-", "-r", "-"],
-        [handle, "--then", "vanished"],
+    for words, complaint in (
+        ([handle, handle, "--then", "-"], "--then applies to one chunk, but 2 handles were given."),
+        ([handle, handle, "-r", "-"], "--result is the result of one chunk, but 2 handles were given."),
+        ([handle, "--then", "-", "-r", "-"], "--result and --then cannot both be stdin."),
+        ([handle, "--then", "vanished"], "The follow-ups in vanished cannot be read: No such file or directory."),
+        ([handle, "-r", "vanished"], "The result vanished cannot be read: No such file or directory."),
     ):
-        assert queue("complete", *words, stdin=b"").status == 2
+        ran = queue("complete", *words, stdin=b"")
+        assert (ran.status, complaint in ran.err) == (2, True), ran.err
 
 
 def test_program_appends_follow_ups(queue):

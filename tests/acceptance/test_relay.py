@@ -58,6 +58,7 @@ def test_row_that_is_refused_is_reported_and_set_aside(queue, shop):
     assert "row 1 of opsq_outbox was set aside: The metadata key 'submission' is built in" in ran.err
     assert (ran.json["submitted"], ran.json["aside"], ran.json["error"]["code"]) == (1, 1, "work_failed")
     assert ran.json["rows"][0]["seq"] == 1
+    assert ran.json["error"]["hint"] == "Once the reason is gone: `opsq relay --retry URL`."
     assert queue("relay", "sqlite:shop.db", "--once").status == 0
     assert queue("relay", "sqlite:shop.db", "--once", "--retry").status == 1
 
@@ -82,6 +83,7 @@ def test_relay_may_be_started_before_the_daemon(opsq, tmp_path):
         assert b"Trying again until it works" in relay.stderr.readline()
         opsq.ok("start")
         wait_until(lambda: len(opsq.ok("list", "--json").json["submissions"]) == 1)
+        assert relay.stderr.readline() == b"opsq: connected again.\n"
         relay.terminate()
 
 

@@ -49,8 +49,8 @@ def complete(
         if result is None and then is None:
             completions = [Completion(held) for held in held_chunks(handles)]
         elif len(handles) > 1:
-            name = "--then" if result is None else "--result"
-            raise UsageError(f"{name} is that of one chunk, but {len(handles)} handles were given.")
+            what = "--then applies to one chunk" if result is None else "--result is the result of one chunk"
+            raise UsageError(f"{what}, but {len(handles)} handles were given.")
         else:
             handle = parse_handle(handles[0].strip())
             packed = _NO_RESULT if result is None else msgspec.msgpack.encode([_result(daemon, handle, result)])
@@ -82,7 +82,7 @@ def _follow_ups(daemon: Connection, handle: Handle, source: str) -> list[NewSubm
         traces.carried_by(described[0].content) if described and described[0].content else None
     )
     contents = Contents(daemon.welcome)
-    with _open_file(source, "--then") as file:
+    with _open_file(source, f"The follow-ups in {source}") as file:
         return prepared(follow_ups_of(file, source), contents, daemon.welcome, context)
 
 
@@ -90,7 +90,7 @@ def _result(daemon: Connection, handle: Handle, source: str) -> bytes | tuple[st
     """What the completion carries: the bytes of a small result, or the place in the store where a large one was
     written.
     """
-    with _open_file(source, "The result") as file:
+    with _open_file(source, f"The result {source}") as file:
         head = _piece(file, source, RESULT_INLINE_BYTES + 1)
         if len(head) <= RESULT_INLINE_BYTES:
             return head
@@ -126,4 +126,4 @@ def _open_file(source: str, what: str) -> BinaryIO:
     try:
         return open(source, "rb")
     except OSError as error:
-        raise InputUnreadable(f"{what} {source} cannot be read: {error.strerror}.") from error
+        raise InputUnreadable(f"{what} cannot be read: {error.strerror}.") from error

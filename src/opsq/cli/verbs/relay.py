@@ -83,7 +83,7 @@ def _outbox_of(url: str) -> Outbox:
 
 def _tell(caller: Caller, error: OpsqError | None) -> None:
     """Say that an outage has begun, or is over."""
-    caller.warn("going on." if error is None else f"{error.message} Trying again until it works.")
+    caller.warn("connected again." if error is None else f"{error.message} Trying again until it works.")
 
 
 def _conclude(caller: Caller, relay: Relay, left: Left | None) -> None:
@@ -91,7 +91,7 @@ def _conclude(caller: Caller, relay: Relay, left: Left | None) -> None:
     if relay.aside_count:
         failure = WorkFailed(
             f"{counted(relay.aside_count, 'row')} {'was' if relay.aside_count == 1 else 'were'} set aside.",
-            hint="Once the reason is gone: `opsq relay --retry`.",
+            hint="Once the reason is gone: `opsq relay --retry URL`.",
         )
     caller.conclude(
         RelayDocument(

@@ -68,7 +68,7 @@ class Waited(msgspec.Struct, forbid_unknown_fields=True):
         """The same as a part of a message.
 
         Raises:
-            NotFound: the id is none.
+            NotFound: it is not an id.
         """
         submission_id = None if self.submission_id is None else parse_submission_id(self.submission_id)
         return Dependency(submission_id, self.needs, self.key, self.value)
