@@ -121,7 +121,12 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
     "client": (("core",), ("aio", "embedded"), ("sync",)),
     "outbox": (("ddl", "waiting_rows"), ("rows",), ("hand_over", "postgresql", "sqlite"), ("relay",)),
     "runner": (("polled_consumer", "process"), ("feeding",), ("*",)),
-    "spark": (("formats", "history_export", "session"), ("report", "source"), ("fleet", "notebook")),
+    "spark": (
+        ("spark_errors",),
+        ("formats", "history_export", "session"),
+        ("report", "source"),
+        ("fleet", "notebook"),
+    ),
     "cli": (("*",), ("run", "spark"), ("verbs",)),
 }
 TOP = 1 << 30

@@ -75,6 +75,13 @@ def test_result_that_cannot_be_used_is_named_by_its_chunk():
         list(Batches(9, "parquet", SCHEMA, ()).of([Fetched(0, result(range(2))), Fetched(1, b"oops")], {}))
 
 
+def test_result_with_a_damaged_page_is_named_by_its_chunk():
+    damaged = bytearray(result(range(1000)))
+    damaged[400:408] = bytes(8)
+    with pytest.raises(UsageError, match=r"The result of chunk 9/0 cannot be used. It cannot be read as parquet: \w"):
+        list(Batches(9, "parquet", SCHEMA, ()).of([Fetched(0, bytes(damaged))], {}))
+
+
 @pytest.mark.parametrize("result_format", ["jsonl", "csv"])
 def test_result_that_does_not_fit_guessed_columns_is_told_so(result_format: str):
     with pytest.raises(

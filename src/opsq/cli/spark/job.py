@@ -30,7 +30,7 @@ from opsq.errors import InputUnreadable, NotFound, OpsqError, Unreachable, Usage
 from opsq.options.option import option, option_set
 from opsq.options.values import counted, pairs
 from opsq.runner.stop_signals import StopSignals
-from opsq.spark.session.spark_errors import LINE_LIMIT, first_line
+from opsq.spark.spark_errors import LINE_LIMIT, first_line
 from opsq.wire.messages import Counts, DaemonState, Status
 
 if TYPE_CHECKING:

@@ -22,11 +22,11 @@ from opsq.spark.fleet.chunk_function import Frames
 from opsq.spark.fleet.function_process import pickled
 from opsq.spark.fleet.tasks import COLUMNS, Plan, TaskSummary, work
 from opsq.spark.fleet.watch import FleetWatch, is_seen
-from opsq.spark.session.spark_errors import first_line
 from opsq.spark.session.spark_session import is_remote
 from opsq.spark.source.daemon_address import resolve
 from opsq.spark.source.result_fetch import find_source
 from opsq.spark.source.source_options import DaemonOptions
+from opsq.spark.spark_errors import first_line
 from opsq.units import parse_duration, parse_size
 
 if TYPE_CHECKING:

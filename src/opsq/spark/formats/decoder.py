@@ -20,6 +20,7 @@ import pyarrow.types as pt
 
 from opsq.errors import UsageError
 from opsq.spark.formats.encoder import encoder
+from opsq.spark.spark_errors import line_of
 
 Decode = Callable[[bytes], pa.Table]
 """Turns one result that is not empty into a table of the wanted schema."""
@@ -52,7 +53,8 @@ def decoder(result_format: str, wanted: pa.Schema, *, fills: bool = False) -> De
     def checked(result: bytes) -> pa.Table:
         try:
             return conform(decode(result), wanted, fills=fills)
-        except (pa.ArrowException, ValueError) as error:  # a null in a NOT NULL column is a bare ValueError
+        except (pa.ArrowException, ValueError, OSError) as error:
+            # a null in a NOT NULL column is a bare ValueError, a page that is damaged an OSError
             raise unreadable(result_format, error) from error
 
     return checked
@@ -127,8 +129,9 @@ def _misfit(table: pa.Table, wanted: pa.Schema, error: Exception) -> Exception:
         try:
             column.cast(field.type)
         except pa.ArrowException as its_error:
-            line = str(its_error).splitlines()[0].rstrip(".")
-            return UsageError(f"Its column {field.name!r} is {column.type} and cannot be {field.type}: {line}.")
+            return UsageError(
+                f"Its column {field.name!r} is {column.type} and cannot be {field.type}: {line_of(its_error)}."
+            )
     return error
 
 
@@ -305,8 +308,7 @@ _DECODERS: dict[str, Callable[[pa.Schema], Decode]] = {
 
 def unreadable(result_format: str, error: Exception) -> UsageError:
     """The error for a result that does not have its format."""
-    lines = str(error).splitlines()
-    return UsageError(f"It cannot be read as {result_format}: {lines[0] if lines else type(error).__name__}.")
+    return UsageError(f"It cannot be read as {result_format}: {line_of(error)}.")
 
 
 def combined(tables: Sequence[pa.Table], rows_most: int) -> list[pa.RecordBatch]:

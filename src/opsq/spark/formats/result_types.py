@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from opsq.errors import UsageError
+from opsq.spark.spark_errors import line_of
 
 _EXACT_INTEGER = 1 << 53
 """Integers up to this one are floats without loss, and pandas makes floats of a column that has nulls."""
@@ -101,7 +102,7 @@ class ResultTypes:
         except _MISFITS as error:
             if field is None:
                 raise UsageError(
-                    f"Arrow has no type for column {name!r}: {_line(error)}.", hint="Declare it in schema."
+                    f"Arrow has no type for column {name!r}: {line_of(error)}.", hint="Declare it in schema."
                 ) from error
             raise _unfit(field, error) from error
 
@@ -161,11 +162,6 @@ def _checked(column: Any, field: pa.Field) -> Any:
 
 def _unfit(field: pa.Field, error: Exception) -> UsageError:
     return UsageError(
-        f"Column {field.name!r} of what the function returned is not {field.type}: {_line(error)}.",
+        f"Column {field.name!r} of what the function returned is not {field.type}: {line_of(error)}.",
         hint="A column has the type of the chunks' column of its name, unless schema declares another.",
     )
-
-
-def _line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__

@@ -15,6 +15,7 @@ from pyspark.sql import types as t
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 
 from opsq.errors import UsageError
+from opsq.spark.spark_errors import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -124,9 +125,8 @@ def given_schema(given: str | t.StructType | pa.Schema, spark: SparkSession, *, 
     try:
         return spark.createDataFrame([], given).schema
     except PySparkException as error:
-        lines = str(error).strip().splitlines()
         raise UsageError(
-            f"{name} {given}: Spark cannot parse it: {lines[0] if lines else type(error).__name__}",
+            f"{name} {given}: Spark cannot parse it: {first_line(str(error))}",
             hint="Write columns as in SQL, such as 'id BIGINT, text STRING'.",
         ) from error
 

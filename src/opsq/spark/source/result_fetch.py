@@ -22,9 +22,19 @@ from opsq.errors import NotFinished, NotFound, WorkFailed
 from opsq.ids import BLOCK_CHUNKS, first_bits, mask_indexes
 from opsq.spark.formats.chunk_format import ChunkFormat, read_chunk_format
 from opsq.spark.source.daemon_address import StoreAccess, content_of, store_of
-from opsq.wire.messages import History, HistoryFilter, HistoryRows, ResultRow, ResultRows, Results, SubmissionState
+from opsq.wire.messages import (
+    STATES,
+    UNFINISHED_STATES,
+    History,
+    HistoryFilter,
+    HistoryRows,
+    ResultRow,
+    ResultRows,
+    Results,
+    SubmissionState,
+)
 
-FINAL_STATES = frozenset({"completed", "failed", "cancelled", "expired"})
+FINAL_STATES = frozenset(STATES) - {*UNFINISHED_STATES}
 PARTITION_BYTES = 32 << 20
 """A partition has about this many bytes of results, unless that would leave cores idle."""
 PARTITION_CHUNKS = 1000

@@ -1,4 +1,4 @@
-"""What Spark says of an error, in one line: of pages of Java the first that says something.
+"""What Spark and Arrow say of an error, in one line: of pages of Java the first that says something.
 
 This file must not import PySpark, nor decide what becomes of the error.
 """
@@ -21,3 +21,9 @@ def first_line(text: str) -> str:
     if first.startswith("An error occurred while calling") and len(lines) > 1:
         first = lines[1].removeprefix(": ")
     return first.rstrip("; ")[:LINE_LIMIT]
+
+
+def line_of(error: Exception) -> str:
+    """The first line of an error of Arrow or Python, to be followed by a full stop; its class if it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__
