@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import io
 import logging
+from typing import Any
 
 import pytest
+from msgspec.structs import astuple
 from rich.console import Console
 
 import opsq
 from daemons import end
 from opsq.daemon import lifecycle
+from opsq.runner.pool_options import ConsumeOptions
 from opsq.settings import Settings
-from opsq.spark.fleet import watch
+from opsq.spark.fleet import driver, watch
 from opsq.spark.fleet.driver import FleetSummary
-from opsq.spark.fleet.tasks import TaskSummary
+from opsq.spark.fleet.tasks import Plan, TaskSummary
 from opsq.spark.fleet.watch import FleetWatch
 from opsq.spark.source.daemon_address import Daemon
 from waiting import wait_until
@@ -35,18 +38,38 @@ def complete_all_but_the_first(queue: opsq.Queue) -> None:
                 chunk.fail(retry=False)
 
 
-@pytest.mark.parametrize("is_of_one", [True, False], ids=["one submission", "all"])
-def test_counts_of_a_fleet_are_what_the_daemon_counted_meanwhile(
-    daemon: Settings, queue: opsq.Queue, is_of_one: bool
+class OtherConsumers:
+    """A session in which one task of one fleet completes nothing, while others take all chunks; it has no JVM."""
+
+    sparkContext = None  # noqa: N815  # as PySpark calls it
+
+    def __init__(self, queue: opsq.Queue) -> None:
+        self._queue = queue
+
+    def range(self, *_: int) -> OtherConsumers:
+        return self
+
+    def mapInArrow(self, *_: object) -> OtherConsumers:  # noqa: N802  # as PySpark calls it
+        return self
+
+    def collect(self) -> list[tuple[object, ...]]:
+        complete_all_but_the_first(self._queue)
+        return [astuple(TaskSummary(0, "here"))]
+
+
+@pytest.mark.parametrize(
+    ("is_of_one", "counts"), [(True, (2, 1)), (False, (0, 0))], ids=["of a submission: by all", "of all: by its tasks"]
+)
+def test_fleet_has_the_counts_of_its_submission_and_without_one_those_of_its_tasks(
+    daemon: Settings, queue: opsq.Queue, monkeypatch: pytest.MonkeyPatch, is_of_one: bool, counts: tuple[int, int]
 ) -> None:
-    queue.submit([b"before"])
-    for chunk in queue.consume():
-        chunk.complete()
+    monkeypatch.setattr(driver, "is_remote", lambda _: True)
     submission = queue.submit([b"a", b"b", b"c"], on_dead="keep")
-    with watching(daemon, submission.id if is_of_one else None) as seen:
-        complete_all_but_the_first(queue)
-    summary = FleetSummary([TaskSummary(0, "here")], 1.0, seen.before, seen.after)
-    assert (summary.completed, summary.dead) == (2, 1)
+    options = ConsumeOptions(jobs=1, submission_id=submission.id if is_of_one else None)
+    plan = Plan(daemon=Daemon(daemon.socket, ""), options=options, command=("cat",))
+    session: Any = OtherConsumers(queue)
+    summary = driver.run_fleet(session, plan, 1)
+    assert (summary.completed, summary.dead) == counts
 
 
 def test_counts_of_tasks_are_taken_where_the_daemon_was_not_asked() -> None:

@@ -50,9 +50,9 @@ class FleetSummary(NamedTuple):
     seconds: float
     """From the start of the job to its end."""
     before: Counts | None = None
-    """What the daemon counted before it: of the submission, or of all."""
+    """What the daemon counted of the submission before it; None: it is a fleet for all submissions."""
     after: Counts | None = None
-    """And after it; None: it did not answer, or the submission was removed."""
+    """And after it; None: also if the daemon did not answer, or the submission was removed."""
 
     def as_frame(self, spark: SparkSession) -> DataFrame:
         """A row for each task, with the fields of `TaskSummary`."""
@@ -60,7 +60,10 @@ class FleetSummary(NamedTuple):
 
     @property
     def completed(self) -> int:
-        """Chunks that were completed meanwhile, as the daemon counts: by tasks that were lost too."""
+        """Chunks of the submission that were completed meanwhile, by tasks that were lost and other consumers too.
+
+        Without a submission, those that tasks tell of.
+        """
         return self._counted(lambda counts: counts.completed_count, sum(task.completed for task in self.tasks))
 
     @property
@@ -70,7 +73,7 @@ class FleetSummary(NamedTuple):
 
     @property
     def dead(self) -> int:
-        """Chunks that died meanwhile, as the daemon counts: of losses too."""
+        """Chunks of the submission that died meanwhile, of losses too; without one, those that tasks tell of."""
         return self._counted(lambda counts: counts.dead_count, sum(task.dead for task in self.tasks))
 
     @property
@@ -79,7 +82,10 @@ class FleetSummary(NamedTuple):
         return sum(task.released for task in self.tasks)
 
     def _counted(self, count: Callable[[Counts], int], by_tasks_count: int) -> int:
-        """What the daemon counted; what tasks did if it was not asked, or has removed ended submissions meanwhile."""
+        """What the daemon counted of the submission; what tasks tell of if there is none, or it is not known any more.
+
+        Of all submissions the daemon's counts would be those of every consumer.
+        """
         if self.before is None or self.after is None or count(self.after) < count(self.before):
             return by_tasks_count
         return count(self.after) - count(self.before)
@@ -141,7 +147,10 @@ def consume(
         token: for TCP; it appears in no plan, error or log.
 
     Returns:
-        What each task did. Errors of some tasks are a warning, as long as others ended well.
+        What each task did, and sums. With a `submission`, `completed` and `dead` are what the daemon counted of it
+        meanwhile: by tasks that were lost, and by any other consumers of it too. Without one they are sums over the
+        tasks, in which a task that was lost has nothing. Errors of some tasks are a warning, as long as others ended
+        well.
 
     Raises:
         UsageError: the arguments are invalid.
@@ -149,8 +158,8 @@ def consume(
         OpsqError: what ended all tasks, such as a command that no executor has, or the job, such as a cancel.
 
     Effects: returns when every task has ended; a daemon that is away is waited for, and after 30 seconds the log `opsq`
-        has a warning. If the job is cancelled, programs are killed and chunks released, with
-        one loss counted for those that had started.
+        has a warning. If the job is cancelled, programs are killed and chunks released, with one loss counted for those
+        that had started.
     """
     from opsq.spark.formats.schemas import given_schema
 
@@ -283,13 +292,15 @@ def run_fleet(spark: SparkSession, plan: Plan, tasks_count: int, *, shows_progre
                 row = [pa.array([value], pa.int32() if at == 0 else None) for at, value in enumerate(fields)]
                 yield pa.RecordBatch.from_arrays(row, names)
 
+    submission_id = plan.options.submission_id
     with (
-        FleetWatch(plan.daemon, plan.options.submission_id, shows_progress=shows_progress) as watch,
+        FleetWatch(plan.daemon, submission_id, shows_progress=shows_progress) as watch,
         _described(spark, plan),
     ):
         rows = spark.range(0, tasks_count, 1, tasks_count).mapInArrow(each, COLUMNS).collect()
     found = sorted((TaskSummary(*row) for row in rows), key=lambda task: task.task)
-    return FleetSummary(found, time.monotonic() - began_at, watch.before, watch.after)
+    counts = (None, None) if submission_id is None else (watch.before, watch.after)
+    return FleetSummary(found, time.monotonic() - began_at, *counts)
 
 
 @contextlib.contextmanager
