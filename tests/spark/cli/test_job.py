@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import signal
 import threading
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 
+from daemons import end
 from opsq.cli.caller import Caller
 from opsq.cli.spark import job
+from opsq.cli.spark.fleet_work import process
 from opsq.cli.spark.job import Interrupted, SparkJobs
+from opsq.runner.pool_options import ConsumeOptions
 from opsq.runner.stop_signals import StopSignals
+from opsq.settings import Settings
+from opsq.spark.fleet import driver
+from opsq.spark.fleet.driver import FleetSummary
+from opsq.spark.fleet.tasks import Plan
+from opsq.spark.fleet.watch import FleetWatch
 from opsq.wire.messages import Counts
 
 COUNTS = Counts(
@@ -22,7 +31,7 @@ COUNTS = Counts(
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look and tell as often as possible."""
-    for name in ("_LOOK_S", "_TICK_S", "LINE_S"):
+    for name in ("DRAW_S", "_TICK_S", "LINE_S"):
         monkeypatch.setattr(job, name, 0.0)
 
 
@@ -61,6 +70,29 @@ def test_lines_about_the_state_are_told_off_a_terminal_if_asked_for(
     out, err = capfd.readouterr()
     assert out == ""
     assert ("opsq: 3 of 10 chunks done" in err, bool(err)) == (is_told, is_told)
+
+
+def test_progress_of_a_fleet_is_what_its_one_watch_has_seen(daemon: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Counts | None] = []
+
+    def run_fleet(_spark: object, _plan: Plan, _tasks_count: int, watch: FleetWatch) -> FleetSummary:
+        watch.latest = COUNTS
+        return FleetSummary([], 0.0)
+
+    class Jobs:
+        spark = None
+
+        def run(self, _what: str, job: Callable[[], Any], look: Callable[[], Counts | None]) -> Any:
+            shown.append(look())
+            summary = job()
+            end(daemon)  # whoever would ask it now waits
+            shown.append(look())
+            return summary
+
+    monkeypatch.setattr(driver, "run_fleet", run_fleet)
+    caller, jobs = Caller({"state_dir": str(daemon.state_dir)}, frozenset({"state_dir"})), cast("SparkJobs", Jobs())
+    process(caller, jobs, ["cat"], ConsumeOptions(jobs=1, until="empty"), 1, None)
+    assert shown == [None, COUNTS]
 
 
 def test_signal_ends_the_watch_with_its_status() -> None:

@@ -20,6 +20,7 @@ from opsq.spark.fleet.driver import FleetSummary
 from opsq.spark.fleet.tasks import Plan, TaskSummary
 from opsq.spark.fleet.watch import FleetWatch
 from opsq.spark.source.daemon_address import Daemon
+from opsq.wire.messages import Counts
 from waiting import wait_until
 
 DEADLINE_S = 180
@@ -72,6 +73,21 @@ def test_fleet_has_the_counts_of_its_submission_and_without_one_those_of_its_tas
     assert (summary.completed, summary.dead) == counts
 
 
+def test_latest_counts_follow_the_daemon_and_stay_while_it_is_away(
+    daemon: Settings, queue: opsq.Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "_LOOK_S", 0.05)
+    monkeypatch.setattr(watch, "_LAST_LOOK_S", 0.0)
+    submission = queue.submit([b"a", b"b", b"c"], on_dead="keep")
+    with watching(daemon, submission.id) as seen:
+        assert seen.latest == seen.before
+        complete_all_but_the_first(queue)
+        wait_until(lambda: seen.latest == submission.state().counts, DEADLINE_S, "the counts are new")
+        end(daemon)
+        assert seen.latest is not None
+        assert (seen.latest.completed_count, seen.latest.dead_count) == (2, 1)
+
+
 def test_counts_of_tasks_are_taken_where_the_daemon_was_not_asked() -> None:
     summary = FleetSummary([TaskSummary(0, "a", completed=2), TaskSummary(1, "b", completed=3, dead=1)], 1.0)
     assert (summary.completed, summary.dead) == (5, 1)
@@ -102,3 +118,23 @@ def test_progress_shows_chunks_and_failures(
         complete_all_but_the_first(queue)
     assert "4/4" in drawn.getvalue()
     assert "1 dead" in drawn.getvalue()
+
+
+def test_daemon_is_asked_once_before_and_once_after_a_short_fleet(
+    daemon: Settings, queue: opsq.Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn, asked = io.StringIO(), []
+    look = FleetWatch._look
+
+    def counted(self: FleetWatch) -> Counts | None:
+        asked.append(self)
+        return look(self)
+
+    monkeypatch.setattr(watch, "_console", lambda: Console(file=drawn, force_terminal=True, width=100))
+    monkeypatch.setattr(watch, "_LOOK_S", DEADLINE_S)
+    monkeypatch.setattr(FleetWatch, "_look", counted)
+    submission = queue.submit([b"a", b"b"], on_dead="keep")
+    with watching(daemon, submission.id, shows_progress=True):
+        complete_all_but_the_first(queue)
+    assert len(asked) == 2
+    assert "2/2" in drawn.getvalue()

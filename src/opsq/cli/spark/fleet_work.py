@@ -15,7 +15,7 @@ from msgspec import UNSET
 from opsq.cli.caller import Caller
 from opsq.cli.program_options import Consuming
 from opsq.cli.spark.data_sets import Chunking, Reading, daemon_options
-from opsq.cli.spark.job import Session, SparkJobs, looking_at
+from opsq.cli.spark.job import Session, SparkJobs
 from opsq.cli.spark.spark_documents import SparkTaskShape
 from opsq.client.sync.producer import Producer
 from opsq.documents.shape import ErrorShape
@@ -112,7 +112,6 @@ def process(
     options: ConsumeOptions,
     tasks: int | None,
     deadline_s: float | None,
-    producer: Producer,
 ) -> FleetSummary:
     """Process chunks with consumers on the executors until none is left, or the deadline.
 
@@ -121,11 +120,14 @@ def process(
         tasks: the number of consumers; None: one per core.
     """
     from opsq.spark.fleet.driver import cores_of, ended_early, plan_fleet, run_fleet
+    from opsq.spark.fleet.watch import FleetWatch
     from opsq.spark.source.source_options import DaemonOptions
 
     plan = plan_fleet(DaemonOptions(**daemon_options(caller)), options, command=command, deadline_s=deadline_s)
-    looking = looking_at(producer, options.submission_id)
-    summary = jobs.run("working", lambda: run_fleet(jobs.spark, plan, tasks or cores_of(jobs.spark)), looking)
+    watch = FleetWatch(plan.daemon, options.submission_id)
+    summary = jobs.run(
+        "working", lambda: run_fleet(jobs.spark, plan, tasks or cores_of(jobs.spark), watch), lambda: watch.latest
+    )
     if warning := ended_early(summary):
         caller.report_error(WorkFailed(warning))
     return summary

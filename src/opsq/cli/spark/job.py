@@ -1,4 +1,4 @@
-"""A Spark session for one command line: its jobs run in a thread while this one handles signals and polls the queue.
+"""A Spark session for one command line: its jobs run in a thread while this one handles signals and shows progress.
 
 It must not know what a job does. PySpark is imported where a session is opened, so that importing this file stays
 cheap.
@@ -24,14 +24,13 @@ from opsq import errors
 from opsq.cli.caller import Caller
 from opsq.cli.output.error_report import Exit
 from opsq.cli.output.progress import DRAW_S, LINE_S
-from opsq.client.sync.producer import Producer
 from opsq.documents.progress_meter import ProgressMeter
-from opsq.errors import InputUnreadable, NotFound, OpsqError, Unreachable, UsageError, WorkFailed
+from opsq.errors import InputUnreadable, OpsqError, UsageError, WorkFailed
 from opsq.options.option import option, option_set
 from opsq.options.values import counted, pairs
 from opsq.runner.stop_signals import StopSignals
 from opsq.spark.spark_errors import LINE_LIMIT, first_line
-from opsq.wire.messages import Counts, DaemonState, Status
+from opsq.wire.messages import Counts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _TICK_S = 0.2
-_LOOK_S = 5.0
-"""How often to poll the daemon if nothing is drawn, to notice when it is gone."""
 _END_S = 20.0
 """How long a cancelled job may take to end: Spark kills its Python workers some seconds later."""
 _GONE_S = 10.0
@@ -101,7 +98,7 @@ class SparkJobs:
         Args:
             what: the job in a word, for people: reading, working, writing.
             job: called in the thread.
-            look: counts the chunks; None: there is nothing to count.
+            look: gives the latest counts at once, as signals wait for it; None: there is nothing to count.
 
         Raises:
             Interrupted: a signal came; the job has been cancelled.
@@ -169,9 +166,8 @@ class SparkJobs:
                 now = time.monotonic()
                 if look is None or now < look_at:
                     continue
-                look_at = now + (DRAW_S if progress else _LOOK_S)
-                with contextlib.suppress(Unreachable):  # the fleet waits for the daemon, and says so
-                    meter.note(look(), now)
+                look_at = now + DRAW_S
+                meter.note(look(), now)
                 if progress:
                     text = " ".join(part for part in (what, meter.rate_text(), meter.left_text()) if part)
                     progress.update(bar, description=text, total=meter.total_count, completed=meter.done_count)
@@ -268,20 +264,6 @@ def _last_line(file: IO[bytes]) -> str:
     file.seek(0)
     lines = file.read().decode(errors="replace").strip().splitlines()
     return lines[-1].strip()[:LINE_LIMIT] if lines else ""
-
-
-def looking_at(producer: Producer, submission_id: int | None) -> Callable[[], Counts | None]:
-    """Counts the chunks of a submission, or all chunks; None once it is removed."""
-
-    def look() -> Counts | None:
-        if submission_id is None:
-            return producer.link.call(Status(producer.link.next_id()), DaemonState).total
-        try:
-            return producer.submission(submission_id).state().counts
-        except NotFound:
-            return None
-
-    return look
 
 
 # --- errors of Spark --------------------------------------------------------------------------------------------------

@@ -179,7 +179,8 @@ def consume(
         deadline_s=deadline_s,
     )
     try:
-        summary = run_fleet(spark, plan, tasks or cores_of(spark), shows_progress=progress and is_seen())
+        watch = FleetWatch(plan.daemon, plan.options.submission_id, shows_progress=progress and is_seen())
+        summary = run_fleet(spark, plan, tasks or cores_of(spark), watch)
     except Exception as error:
         if isinstance(error, OpsqError) or not type(error).__module__.startswith(("py4j", "pyspark")):
             raise
@@ -274,8 +275,15 @@ class _ByItsPickle:
         return bytes, (pickled(self._function),)
 
 
-def run_fleet(spark: SparkSession, plan: Plan, tasks_count: int, *, shows_progress: bool = False) -> FleetSummary:
-    """Run the job and wait for its end. The error of a task is in its summary."""
+def run_fleet(spark: SparkSession, plan: Plan, tasks_count: int, watch: FleetWatch | None = None) -> FleetSummary:
+    """Run the job and wait for its end. The error of a task is in its summary.
+
+    Args:
+        spark: the session.
+        plan: of each task.
+        tasks_count: how many there are.
+        watch: on the same daemon and submission, not entered; for whoever shows its counts.
+    """
     if tasks_count < 1:
         raise UsageError(f"{tasks_count} tasks are impossible: give at least 1.")
     began_at = time.monotonic()
@@ -293,13 +301,10 @@ def run_fleet(spark: SparkSession, plan: Plan, tasks_count: int, *, shows_progre
                 yield pa.RecordBatch.from_arrays(row, names)
 
     submission_id = plan.options.submission_id
-    with (
-        FleetWatch(plan.daemon, submission_id, shows_progress=shows_progress) as watch,
-        _described(spark, plan),
-    ):
+    with watch or FleetWatch(plan.daemon, submission_id) as seen, _described(spark, plan):
         rows = spark.range(0, tasks_count, 1, tasks_count).mapInArrow(each, COLUMNS).collect()
     found = sorted((TaskSummary(*row) for row in rows), key=lambda task: task.task)
-    counts = (None, None) if submission_id is None else (watch.before, watch.after)
+    counts = (None, None) if submission_id is None else (seen.before, seen.after)
     return FleetSummary(found, time.monotonic() - began_at, *counts)
 
 

@@ -38,33 +38,41 @@ class FleetWatch:
         shows_progress: draw a bar; a bar needs a terminal or a notebook.
     """
 
-    def __init__(self, daemon: Daemon, submission_id: int | None, *, shows_progress: bool) -> None:
+    def __init__(self, daemon: Daemon, submission_id: int | None, *, shows_progress: bool = False) -> None:
         self._daemon = daemon
         self._submission_id = submission_id
         self._shows_progress = shows_progress
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="opsq-fleet-watch", daemon=True)
         self._queue: Queue | None = None
+        self._bar: _Bar | None = None
+        self.latest: Counts | None = None
+        """What it has counted last, also while it is away; None: nothing yet, or the submission is gone."""
         self.before: Counts | None = None
         """What the daemon counted before the fleet."""
         self.after: Counts | None = None
-        """And after it; None: it did not answer."""
+        """And after it; None: it did not answer, or the fleet failed."""
 
     def __enter__(self) -> Self:
-        self.before = self._count(0.0)
+        self.before = self.latest = self._count(0.0)
+        self._bar = _Bar() if self._shows_progress else None
         self._thread.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._is_over.set()
         self._thread.join()
-        if exc[0] is None:
-            self.after = self._count(_LAST_LOOK_S)
-        if self._queue is not None:
-            self._queue.close()
+        try:
+            if exc[0] is None:
+                self.after = self._count(_LAST_LOOK_S)
+        finally:
+            if self._bar is not None:
+                self._bar.end(self.after)
+            if self._queue is not None:
+                self._queue.close()
 
     def _count(self, patience_s: float) -> Counts | None:
-        """The same, and None if it does not answer for `patience_s` seconds."""
+        """What the daemon counts now; None if it does not answer for `patience_s` seconds."""
         end_at = time.monotonic() + patience_s
         while True:
             try:
@@ -95,34 +103,29 @@ class FleetWatch:
             raise
 
     def _watch(self) -> None:
-        bar = _Bar() if self._shows_progress else None
         away_since: float | None = None
         is_said = False
-        try:
-            while not self._is_over.wait(_LOOK_S):
-                now = time.monotonic()
-                try:
-                    counts = self._look()
-                except Unreachable:
-                    away_since = now if away_since is None else away_since
-                    if not is_said and now - away_since >= AWAY_S:
-                        is_said = True
-                        _log.warning(
-                            "No daemon has answered at %s for %.0f s. The fleet waits, and goes on when it is back.",
-                            show_address(self._daemon.address),
-                            now - away_since,
-                        )
-                except OpsqError:
-                    continue  # the tasks meet it too, and say so
-                else:
-                    if is_said:
-                        _log.warning("The daemon answers again; the fleet goes on.")
-                    away_since, is_said = None, False
-                    if bar is not None and counts is not None:
-                        bar.show(counts, now)
-        finally:
-            if bar is not None:
-                bar.end(self._count(0.0))
+        while not self._is_over.wait(_LOOK_S):
+            now = time.monotonic()
+            try:
+                self.latest = self._look()
+            except Unreachable:
+                away_since = now if away_since is None else away_since
+                if not is_said and now - away_since >= AWAY_S:
+                    is_said = True
+                    _log.warning(
+                        "No daemon has answered at %s for %.0f s. The fleet waits, and goes on when it is back.",
+                        show_address(self._daemon.address),
+                        now - away_since,
+                    )
+            except OpsqError:
+                continue  # the tasks meet it too, and say so
+            else:
+                if is_said:
+                    _log.warning("The daemon answers again; the fleet goes on.")
+                away_since, is_said = None, False
+                if self._bar is not None and self.latest is not None:
+                    self._bar.show(self.latest, now)
 
 
 class _Bar:

@@ -50,7 +50,7 @@ def consume(
             producer.submission(submission_id).state()
         with opened(caller, session, is_reporting=programs.progress) as jobs:
             try:
-                summary = process(caller, jobs, command, options, tasks, deadline_s, producer)
+                summary = process(caller, jobs, command, options, tasks, deadline_s)
             except Interrupted:
                 caller.remark("The work was cancelled; chunks that had started are released.")
                 raise

@@ -87,7 +87,7 @@ def run(
         failure: OpsqError | None = None
         try:
             options = options._replace(strategy=strategy, submission_id=submission.id, until="empty")
-            summary = process(caller, jobs, command, options, tasks, deadline_s, producer)
+            summary = process(caller, jobs, command, options, tasks, deadline_s)
             failure = missing_results(submission, deadline_s)
             if failure is None or (writing.skip_dead and isinstance(failure, WorkFailed)):
                 rows_count = jobs.run(
