@@ -139,7 +139,7 @@ def instant(option: str, text: str) -> int:
     try:
         seconds = float(text[1:]) if text.startswith("@") else _moment(option, text)
         if 0 <= seconds < 1e11:
-            return int(seconds * 1000)
+            return round(seconds * 1000)  # in a float, 1.001 s are less than 1001 ms
     except (ValueError, OverflowError):
         pass
     raise UsageError(

@@ -18,7 +18,7 @@ from opsq.errors import InputUnreadable, NotFound, Unreachable, UsageError
 from opsq.spark.source.commit import STEM
 from opsq.spark.source.daemon_address import content_of, resolve, store_of
 from opsq.spark.source.result_fetch import SourceSubmission, check_final, find_source
-from opsq.spark.source.rule_options import camel_case
+from opsq.spark.source.rule_options import camel_case, number_text
 from opsq.spark.source.source_options import DaemonOptions, ReadOptions, parse_read, parse_write
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ def write(frame: DataFrame, **options: object) -> int:
     Args:
         frame: its rows.
         options: of a write, as keywords: `rows_per_chunk=1000`, `idempotency_key="nightly"`,
-            `metadata={"Tenant": "acme"}`, `max_lost=3`, `backoff=(1, 2, 300)`, `wait_for_room=True`, …
+            `metadata={"Tenant": "acme"}`, `max_lost=3`, `backoff=(1, 2, 300)`, `after=[269737367961600000]`,
+            `wait_for_room=True`, …
 
     Returns:
         The id of the submission. With an `idempotency_key` it may be an earlier one of the same rows, with `unique` the
@@ -237,16 +238,16 @@ def _is_key(folder: str) -> bool:
 
 
 def _text(value: object) -> str:
-    """The value of an option as text for Spark: lists and mappings as JSON, and true, not True."""
+    """The value of an option as text for Spark: lists and mappings as JSON, floats in digits, and true, not True."""
     if isinstance(value, (list, tuple, dict)):
         return json.dumps(value)
+    if isinstance(value, float):
+        return number_text(value)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _write_text(name: str, value: object) -> str:
-    """The same for an option of a write, some of which are several words in one text."""
+    """The same for an option of a write, of which one has several numbers in one text."""
     if name == "backoff" and isinstance(value, (list, tuple)):
-        return ",".join(map(str, value))
-    if name == "weight" and isinstance(value, dict):
-        return ",".join(f"{key}={weight}" for key, weight in value.items())
+        return ",".join(map(_text, value))
     return _text(value)

@@ -5,6 +5,7 @@ Names of options in lower case, threads that have no active session, and what SQ
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ import pytest
 
 import opsq
 from opsq.settings import Settings
+from opsq.spark.source.data_source import OpsqDataSource
+from opsq.spark.source.rule_options import RULES
 from spark.conftest import work
 
 if TYPE_CHECKING:
@@ -35,6 +38,12 @@ def in_a_thread(job: Callable[[], None]) -> str:
     thread.start()
     thread.join()
     return "".join(said)
+
+
+def test_each_option_of_a_submission_is_in_the_manual_of_the_source() -> None:
+    manual = OpsqDataSource.__doc__ or ""
+    write = manual[manual.index("Options of a write") : manual.index("Options of a read:")]
+    assert [name for name in RULES if not re.search(rf"\b{name}\b", write)] == []
 
 
 def test_metadata_as_json_keeps_the_case_that_names_of_options_lose(spark: SparkSession, write: Write):

@@ -12,7 +12,7 @@ import pytest
 from opsq.errors import UsageError
 from opsq.options.option import options
 from opsq.options.submission_options import Rules
-from opsq.spark.notebook import _text, quoted
+from opsq.spark.notebook import _text, _write_text, quoted
 from opsq.spark.source.rule_options import camel_case, rules_as_options
 from opsq.spark.source.source_options import (
     METADATA_COLUMNS,
@@ -143,9 +143,64 @@ def test_rules_of_a_submission_are_the_same_as_options_of_a_write():
     }
 
 
+def test_rules_with_unusual_values_are_the_same_as_options_of_a_write():
+    given = {
+        "metadata": ["tenant=a,b", 'code="12"'],
+        "title": 'Of "July", [last]',
+        "priority": -3,
+        "max_attempts": 7,
+        "max_lost": 2,
+        "on_dead": "keep",
+        "backoff": Backoff(1e-5, 1.5, 0.1 + 0.2),
+        "weight": ["tenant=2", "code=0.001"],
+        "delay_s": 1e-5,
+        "not_before_at": 4_102_444_801_001,
+        "after": ["7:ended", 'note="a,b"', 'text="[1"'],
+        "on_failed": "run",
+        "expires": "2999-01-01T00:00Z",
+        "unique": " [k], {k} ",
+        "unique_until": "start",
+        "idempotency_key": " k,k ",
+        "keep_s": 1e-7,
+        "reservation_s": 1 / 3,
+    }
+    assert list(given) == list(Rules._fields)
+    for without in (("not_before_at", "idempotency_key", "keep_s"), ("delay_s", "unique", "unique_until")):
+        rules = Rules(**{name: value for name, value in given.items() if name not in without})
+        assert parse_write(rules_as_options(rules)).rules == rules.as_keywords()
+
+
+@pytest.mark.parametrize("milliseconds", [1001, 1_735_689_600_001, 4_102_444_800_003])
+def test_instant_of_a_rule_keeps_its_milliseconds(milliseconds: int):
+    rules = Rules(not_before_at=milliseconds)
+    assert parse_write(rules_as_options(rules)).rules == {"not_before_at": milliseconds}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("after", [7, 8], [Dependency(7), Dependency(8)]),
+        ("after", ['note="a,b"', "8:ended"], [Dependency(key="note", value="a,b"), Dependency(8, "ended")]),
+        (
+            "after",
+            {"note": "a,b", "code": "12"},
+            [Dependency(key="note", value="a,b"), Dependency(key="code", value="12")],
+        ),
+        ("weight", {"Tenant": 2, "run": 0.5}, {"Tenant": 2.0, "run": 0.5}),
+        ("backoff", (1e-5, 2, 300), Backoff(1e-5, 2.0, 300.0)),
+        ("delay", 1e-5, 1e-5),
+    ],
+)
+def test_values_of_python_are_options_of_a_write(name: str, value: object, words: object):
+    [found] = (found for key, found in parse_write({name: _write_text(name, value)}).rules.items() if key != "metadata")
+    assert found == words
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"after": "[1.5]"}, "The option after cannot be '[1.5]'"),
+        ({"weight": "[tenant"}, "The option weight cannot be '[tenant'"),
         ({"maxLost": "0"}, "maxLost 0: give a number from 1 on"),
         ({"backoff": "1s,2,3,4"}, "backoff 1s,2,3,4: write BASE,FACTOR,MAX"),
         ({"uniqueUntil": "start"}, "uniqueUntil needs unique"),

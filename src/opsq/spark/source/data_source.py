@@ -40,7 +40,9 @@ class OpsqDataSource(DataSource):
         metadata: strategic metadata as a JSON object, such as {"Tenant": "acme", "run": 7}; the case of keys is kept.
         meta.KEY: one pair of it. Spark turns option names to lower case: `meta.Tenant` gives the key `tenant`.
         priority, maxAttempts, maxLost, onDead (fail or keep), backoff (1s,2,5m), weight (KEY=N,KEY=N), delay, at,
-            expires, unique, uniqueUntil (start or done), keep, reservation: as in `opsq submit`. With `unique` the rows
+            after (ID, ID:ended or KEY=VALUE), onFailedDependency (cancel, run or keep), expires, unique, uniqueUntil
+            (start or done), keep, reservation: as in `opsq submit`. Several of `after` or `weight` stand between
+            commas, or in a JSON array, whose words may contain commas: ["7:ended", "batch=a"]. With `unique` the rows
             are dropped while an unfinished submission has that key. A stream takes neither of the keys.
         traceparent: the trace that the work belongs to, as W3C Trace Context writes it; by default that of the
             environment of the driver.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from opsq.errors import UsageError
 from opsq.options.option import OneOf, Option, options
 from opsq.options.submission_options import Rules
 from opsq.options.values import metadata as metadata_of
+from opsq.strategy.tree import format_value
 from opsq.wire.messages import Backoff
 
 
@@ -48,7 +50,9 @@ def read_rules(text_of: Callable[[str], str | None], metadata: dict[str, int | s
         if text is None or field == "metadata":
             continue
         if declared.is_many:
-            values[field] = [word.strip() for word in text.split(",")]
+            values[field] = _words(name, text.strip())
+        elif declared.metavar == "KEY":
+            values[field] = text
         else:
             word = text.strip().lower() if isinstance(declared.read, OneOf) else text.strip()
             values[field] = declared.read(name, word)
@@ -76,10 +80,32 @@ def rules_as_options(rules: Rules) -> dict[str, str]:
         elif field == "not_before_at":
             found[name] = f"@{value / 1000}"
         elif isinstance(value, Backoff):
-            found[name] = f"{value.base_s}s,{value.factor},{value.max_s}s"
+            found[name] = ",".join(map(number_text, (value.base_s, value.factor, value.max_s)))
+        elif isinstance(value, list):
+            found[name] = msgspec.json.encode(value).decode()
         else:
-            found[name] = ",".join(value) if isinstance(value, list) else str(value)
+            found[name] = number_text(value) if isinstance(value, float) else str(value)
     return found
+
+
+def _words(name: str, text: str) -> list[str]:
+    """The values of an option that may have several: a JSON array, a JSON object of KEY=VALUE, or between commas."""
+    if text[:1] not in ("[", "{"):
+        return [word.strip() for word in text.split(",")]
+    try:
+        found = msgspec.json.decode(text, type=list[str | int] | dict[str, str | int | float])
+    except msgspec.DecodeError as error:
+        raise UsageError(
+            f"The option {name} cannot be {text!r}: {error}.", hint="Write values between commas, or a JSON array."
+        ) from error
+    if isinstance(found, list):
+        return list(map(str, found))
+    return [f"{key}={value if isinstance(value, float) else format_value(value)}" for key, value in found.items()]
+
+
+def number_text(value: float) -> str:
+    """All digits of a float and no exponent, which durations do not have."""
+    return f"{Decimal(repr(float(value))):f}"
 
 
 def _as_options(message: str) -> str:
