@@ -10,6 +10,7 @@ import json
 import time
 import uuid
 import warnings
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from opsq.content.manifest import PartTable
@@ -20,6 +21,7 @@ from opsq.spark.source.daemon_address import content_of, resolve, store_of
 from opsq.spark.source.result_fetch import SourceSubmission, check_final, find_source
 from opsq.spark.source.rule_options import camel_case, number_text
 from opsq.spark.source.source_options import DaemonOptions, ReadOptions, parse_read, parse_write
+from opsq.wire.messages import UNFINISHED_STATES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +59,8 @@ def write(frame: DataFrame, **options: object) -> int:
 
     Returns:
         The id of the submission. With an `idempotency_key` it may be an earlier one of the same rows, with `unique` the
-        unfinished one that holds the key.
+        unfinished one that holds the key, or even one that has taken the key since, if the holder ends while this
+        looks for it: Spark's writer does not tell which it was.
 
     Raises:
         Unreachable: the daemon cannot be reached from here; nothing was written.
@@ -72,16 +75,26 @@ def write(frame: DataFrame, **options: object) -> int:
     if unique is None:
         named.setdefault("idempotencyKey", f"spark-{uuid.uuid4().hex}")
     with resolve(given.daemon).open() as queue:
+        newest_id, holder_id = (0, None) if unique is None else _before_unique(queue, unique)
         frame.sparkSession.createDataFrame([], "n int")
         frame.write.format("opsq").mode("append").options(**named).save()
         if unique is None:
             found = queue.find(named["idempotencyKey"])
             made: int | None = None if found is None else found.id
         else:
-            made = next((state.submission_id for state in queue.submissions() if state.unique_key == unique), None)
+            since = takewhile(lambda state: state.submission_id > newest_id, queue.submissions())
+            made = next((state.submission_id for state in since if state.unique_key == unique), holder_id)
     if made is None:
         raise NotFound("The submission was made, and is not known any more.", hint="`opsq history` has its events.")
     return made
+
+
+def _before_unique(queue: Queue, key: str) -> tuple[int, int | None]:
+    """The newest submission, and the one that holds a unique key; ids grow with time."""
+    newest = next(queue.submissions(), None)
+    unfinished = queue.submissions(states=UNFINISHED_STATES)
+    holders = (state.submission_id for state in unfinished if state.holds_unique_key and state.unique_key == key)
+    return 0 if newest is None else newest.submission_id, next(holders, None)
 
 
 def results(
