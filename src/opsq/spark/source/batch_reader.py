@@ -161,7 +161,7 @@ def _distinct_schemas(queue: Queue, source: SourceSubmission, result_format: str
         except UsageError as error:
             raise Batches(source.submission_id, result_format, t.StructType(), ()).unusable(chunk, error) from error
 
-    if source.store.open().path(source.folder) is not None:
+    if reader.store.path(source.folder) is not None:  # opened here once, not by each thread
         for item in indexed_places(queue, source):
             add(item)
         return schemas.found

@@ -156,13 +156,18 @@ class ResultReader:
         self._source = source
         self._store: Store | None = None
 
+    @property
+    def store(self) -> Store:
+        """The store; it must have been opened before threads share this reader."""
+        if self._store is None:
+            self._store = self._source.store.open()
+        return self._store
+
     def read(self, place: Result) -> bytes:
         """The bytes of a result, from wherever they are."""
         if isinstance(place, bytes):
             return place
-        if self._store is None:
-            self._store = self._source.store.open()
-        return self._store.read_range(f"{self._source.folder}/{place[0]}", place[1], place[2])
+        return self.store.read_range(f"{self._source.folder}/{place[0]}", place[1], place[2])
 
     def read_part(self, place: Result, offset: int, size: int) -> bytes:
         """Some bytes of a result."""
@@ -201,20 +206,30 @@ def indexed_places(queue: Queue, source: SourceSubmission) -> Iterator[tuple[int
 
 
 def sample(queue: Queue, source: SourceSubmission, limit_bytes: int) -> list[bytes]:
-    """Results that are not empty: all of them, or the largest if they have more bytes, in whatever order they are.
+    """Results that have some bytes, but fewer than a quarter of the limit: all of them, or the largest that fill it.
 
-    Cost: one that has more than a quarter of the limit counts as a quarter.
+    They are the same whichever chunks have them, except that of stored results of equal size those of later chunks are
+    taken. If every result is larger, it is the smallest one alone.
+
+    Cost: memory for a quarter more than the limit, or for that one result.
     """
     reader = ResultReader(source)
     chosen: list[tuple[int, bytes, int, Result]] = []
+    smallest: tuple[int, Result] | None = None
     total = 0
     for chunk, place in indexed_places(queue, source):
-        weight = min(size_of(place), limit_bytes // 4)
+        size_bytes = size_of(place)
+        if size_bytes >= limit_bytes // 4:
+            if smallest is None or size_bytes < smallest[0]:
+                smallest = size_bytes, place
+            continue
         digest = blake2b(place, digest_size=8).digest() if isinstance(place, bytes) else b""
-        heapq.heappush(chosen, (weight, digest, chunk, place))
-        total += weight
+        heapq.heappush(chosen, (size_bytes, digest, chunk, place))
+        total += size_bytes
         while total - chosen[0][0] >= limit_bytes:
             total -= heapq.heappop(chosen)[0]
+    if not chosen and smallest is not None:
+        return [reader.read(smallest[1])]
     return [reader.read(place) for *_, place in chosen]
 
 
