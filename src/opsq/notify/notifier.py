@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from opsq.clock import now
+from opsq.clock import after, now
 from opsq.documents.events import EventDocument
 from opsq.notify.target import Delivery, Failure, Target
 from opsq.store.deliveries import Deliveries, NewDelivery, Waiting
@@ -28,6 +28,10 @@ WAITING_LIMIT = 10_000
 """With so many deliveries to be made to each target, no more events are taken; the daemon keeps them meanwhile."""
 WAITING_MOST = 100_000
 """With so many to one target, while others have fewer than the limit, what is new for it is dead at once."""
+DEAD_MOST = 100_000
+"""So many that are dead are kept, the newest."""
+FORGET_S = 60.0
+"""How often what is dead for too long is looked for."""
 PAGE_ROWS = 200
 LOOK_S = 1.0
 """How often it is looked whether something was changed from outside."""
@@ -103,6 +107,7 @@ class Notifier:
         ask: where events come from; called in a thread.
         jobs: how many deliveries to one target are made at once.
         on_failure: told of each failed delivery, in a line.
+        dead_days: how long those that were given up are kept.
     """
 
     def __init__(
@@ -114,6 +119,7 @@ class Notifier:
         jobs: int,
         tries: Tries,
         on_failure: Callable[[str], None],
+        dead_days: float = 30.0,
     ) -> None:
         self._deliveries = deliveries
         self._targets = targets
@@ -121,6 +127,8 @@ class Notifier:
         self._jobs = jobs
         self._tries = tries
         self._on_failure = on_failure
+        self._dead_ms = round(dead_days * 86_400_000)
+        self._forget_at = now().mono
         self._inbox: queue.SimpleQueue[EventRows | BaseException | tuple[Waiting, Failure | None] | None]
         self._inbox = queue.SimpleQueue()
         self._wants_more = threading.Semaphore(0)
@@ -160,6 +168,7 @@ class Notifier:
         threading.Thread(target=self._read, name="opsq-notify-reader", daemon=True).start()
         self._want_more()
         while not self._stops_count:
+            self._forget()
             self._start()
             if once and self._is_done():
                 return
@@ -311,6 +320,14 @@ class Notifier:
         self._deliveries.failed(waiting.id, attempts, again.due_at, failure.text)
         self._on_failure(f"{told}; attempt {attempts} of {self._tries.most}, again in {delay_s:.3g} s.")
         return again
+
+    def _forget(self) -> None:
+        """Drop now and then what was given up long ago, or is too much."""
+        instant = now()
+        if instant.mono >= self._forget_at:
+            self._forget_at = after(instant.mono, FORGET_S)
+            if count := self._deliveries.forget(instant.wall - self._dead_ms, DEAD_MOST):
+                self._on_failure(f"{count} deliveries that were given up long ago are forgotten.")
 
     # --- when ---
 

@@ -70,7 +70,6 @@ class Dead(NamedTuple):
 
     id: int
     target: str
-    message: str
     at: int
     body: bytes
     attempts: int
@@ -164,10 +163,22 @@ class Deliveries:
     def dead(self) -> list[Dead]:
         """What was given up, oldest first."""
         sql = (
-            "SELECT id, target, message, at, body, attempts, dead_at, error FROM delivery "
-            "WHERE dead_at IS NOT NULL ORDER BY id"
+            "SELECT id, target, at, body, attempts, dead_at, error FROM delivery WHERE dead_at IS NOT NULL ORDER BY id"
         )
         return [Dead(*row) for row in self._connection.execute(sql)]
+
+    def dead_count(self) -> int:
+        """How many were given up."""
+        return int(self._connection.execute("SELECT count(*) FROM delivery WHERE dead_at IS NOT NULL").get)
+
+    def forget(self, before_at: int, most: int) -> int:
+        """Drop what was given up before an instant, and the oldest beyond a number; how many."""
+        sql = (
+            "DELETE FROM delivery WHERE dead_at IS NOT NULL AND (dead_at < ? OR id <= "
+            "(SELECT id FROM delivery WHERE dead_at IS NOT NULL ORDER BY id DESC LIMIT 1 OFFSET ?))"
+        )
+        self._connection.execute(sql, (before_at, most))
+        return self._connection.changes()
 
     def retry(self, delivery_ids: Iterable[int] | None) -> int:
         """Have what was given up delivered after all (None: all of it); how many."""

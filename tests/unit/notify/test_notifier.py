@@ -251,6 +251,29 @@ def test_one_run_ends_when_no_more_can_be_taken_and_nothing_is_due(
     assert (file.progress()[0], len(file.waiting())) == (2, 2)
 
 
+def test_what_was_given_up_long_ago_or_is_too_much_is_forgotten(
+    file: Deliveries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receiver = Receiver()
+    receiver.failures = {str(seq): [Failure("gone", is_final=True)] for seq in range(1, 6)}
+    source = Source(*(event(seq) for seq in range(1, 6)))
+    run(file, source, receiver)
+    assert file.dead_count() == len(file.dead()) == 5
+
+    def forgotten(dead_days: float) -> list[str]:
+        told: list[str] = []
+        ask = source.ask
+        Notifier(file, [], ask, jobs=1, tries=Tries(), on_failure=told.append, dead_days=dead_days).run(once=True)
+        return told
+
+    assert forgotten(1) == []
+    monkeypatch.setattr(notifying, "DEAD_MOST", 2)
+    assert forgotten(1) == ["3 deliveries that were given up long ago are forgotten."]
+    assert [one.id for one in file.dead()] == [4, 5]
+    assert len(forgotten(-1)) == 1
+    assert file.dead_count() == 0
+
+
 def test_queue_that_was_put_back_repeats_nothing_and_loses_nothing(file: Deliveries) -> None:
     receiver = Receiver()
     run(file, Source(*(event(seq, seq) for seq in range(1, 8))), receiver)

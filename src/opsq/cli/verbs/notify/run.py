@@ -46,7 +46,9 @@ def run(
     settings = caller.settings
     targets = _targets(settings, time_limit_s)
     with claimed(settings), deliveries(settings) as file, open_feed(caller, is_lasting=not once) as feed:
-        notifier = _notifier(file, targets, feed, Tries(attempts, backoff_s), jobs, once=once)
+        notifier = _notifier(
+            file, targets, feed, Tries(attempts, backoff_s), jobs, dead_days=settings.event_days, once=once
+        )
         if notifier.cursor is None and since != OLDEST:
             notifier.begin(feed.newest() if since in {None, NOW} else since)
         with StopSignals(notifier.stop):
@@ -54,19 +56,21 @@ def run(
                 notifier.run(once=once)
             finally:
                 notifier.finish(settings.grace_s)
-        document = NotifyDocument(notifier.delivered_count, notifier.waiting_count, len(file.dead()))
+        document = NotifyDocument(notifier.delivered_count, notifier.waiting_count, file.dead_count())
     caller.document(document)
     caller.remark(f"{document.delivered} delivered, {document.waiting} waiting, {document.dead} dead.")
 
 
-def _notifier(file: Deliveries, targets: list[Target], feed: Feed, tries: Tries, jobs: int, *, once: bool) -> Notifier:
+def _notifier(
+    file: Deliveries, targets: list[Target], feed: Feed, tries: Tries, jobs: int, *, dead_days: float, once: bool
+) -> Notifier:
     def ask(since: int | None) -> EventRows:
         return feed.page(since, PAGE_ROWS, 0.0 if once else _WAIT_S)
 
     def log(text: str) -> None:
         print(f"opsq: {printable(text)}", file=sys.stderr, flush=True)
 
-    return Notifier(file, targets, ask, jobs=jobs, tries=tries, on_failure=log)
+    return Notifier(file, targets, ask, jobs=jobs, tries=tries, on_failure=log, dead_days=dead_days)
 
 
 def _targets(settings: Settings, limit_s: float) -> list[Target]:
