@@ -10,7 +10,7 @@ from pathlib import Path
 
 import apsw
 
-from opsq.errors import AlreadyRunning, InputUnreadable, StorageFull
+from opsq.errors import AlreadyRunning, Conflict, DatabaseDamaged, InputUnreadable, Refused, StorageFull
 from opsq.settings import Settings
 from opsq.store.deliveries import Deliveries
 from opsq.store.state_folder import make_state_dir
@@ -22,21 +22,32 @@ def deliveries(settings: Settings) -> Iterator[Deliveries]:
     """What there is to deliver.
 
     Raises:
-        OpsqError: the file or its folder cannot be used, or there is no room for it.
+        OpsqError: the file or its folder cannot be used, now or while it is open.
     """
     make_state_dir(settings.state_dir, is_shared=settings.is_shared)
+    path = settings.notify_path
     try:
-        file = Deliveries(Path(settings.notify_path))
-    except OSError as error:
-        raise InputUnreadable(f"Cannot open {settings.notify_path}: {error.strerror}.") from error
-    try:
-        yield file
-    except (apsw.FullError, apsw.IOError, apsw.BusyError) as error:
-        raise StorageFull(
-            f"Cannot write {settings.notify_path}: {error}.", hint="Make room; what is to be delivered is kept."
+        with contextlib.closing(_opened(path)) as file:
+            yield file
+    except apsw.FullError as error:
+        raise StorageFull(f"There is no room for {path}.", hint="Free some space; no delivery is lost.") from error
+    except apsw.BusyError as error:
+        raise Conflict(
+            f"Another program keeps {path} locked.", hint="Stop that program; no delivery is lost."
         ) from error
-    finally:
-        file.close()
+    except (apsw.ReadOnlyError, apsw.CantOpenError, apsw.PermissionsError) as error:
+        raise InputUnreadable(f"{path} cannot be opened for writing: {error}.", hint="Check who owns it.") from error
+    except (apsw.NotADBError, apsw.CorruptError) as error:
+        raise DatabaseDamaged(f"{path} is damaged: {error}.", hint="Move it away; what it held is lost.") from error
+    except apsw.IOError as error:
+        raise Refused(f"Cannot read or write {path}: {error}.", hint="Check whether the disk is full.") from error
+
+
+def _opened(path: str) -> Deliveries:
+    try:
+        return Deliveries(Path(path))
+    except OSError as error:
+        raise InputUnreadable(f"Cannot open {path}: {error.strerror}.") from error
 
 
 @contextlib.contextmanager

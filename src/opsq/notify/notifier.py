@@ -11,7 +11,6 @@ import heapq
 import queue
 import random
 import threading
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -119,7 +118,7 @@ class Notifier:
         jobs: int,
         tries: Tries,
         on_failure: Callable[[str], None],
-        dead_days: float = 30.0,
+        dead_days: float,
     ) -> None:
         self._deliveries = deliveries
         self._targets = targets
@@ -183,12 +182,12 @@ class Notifier:
 
     def finish(self, within_s: float) -> None:
         """Wait for what is being delivered, and give up on it after a time: it is delivered again at the next start."""
-        deadline = time.monotonic() + within_s
+        deadline = after(now().mono, within_s)
         with contextlib.ExitStack() as targets:
             for target in self._targets:
                 targets.callback(target.abandon)
-            while self.running_count and self._stops_count < _STOPS and (left_s := deadline - time.monotonic()) > 0:
-                self._handle(min(left_s, LOOK_S))
+            while self.running_count and self._stops_count < _STOPS and (left_ns := deadline - now().mono) > 0:
+                self._handle(min(left_ns / 1e9, LOOK_S))
 
     # --- events ---
 
@@ -250,7 +249,7 @@ class Notifier:
                 self._add(waiting)
             else:
                 text = f"opsq.toml has no {waiting.target} any more"
-                self._deliveries.bury(waiting.id, waiting.attempts, text)
+                self._deliveries.bury(waiting.id, waiting.attempts, now().wall, text)
                 self._on_failure(f"{waiting.target}: {text}; delivery {waiting.id} is dead.")
 
     def _add(self, waiting: Waiting) -> None:
@@ -309,25 +308,25 @@ class Notifier:
 
     def _failed(self, waiting: Waiting, failure: Failure) -> Waiting | None:
         """What is to be made again; None: it is dead."""
-        attempts = waiting.attempts + 1
+        attempts, at = waiting.attempts + 1, now().wall
         told = f"{waiting.target}: delivery {waiting.id} ({waiting.subject}) failed: {failure.text}"
         if failure.is_final or attempts >= self._tries.most:
-            self._deliveries.bury(waiting.id, attempts, failure.text)
+            self._deliveries.bury(waiting.id, attempts, at, failure.text)
             self._on_failure(f"{told}; it is dead after {attempts} of {self._tries.most} attempts.")
             return None
         delay_s = max(self._tries.delay_s(attempts), failure.retry_after_s)
-        again = waiting._replace(attempts=attempts, due_at=now().wall + round(delay_s * 1000))
+        again = waiting._replace(attempts=attempts, due_at=at + round(delay_s * 1000))
         self._deliveries.failed(waiting.id, attempts, again.due_at, failure.text)
         self._on_failure(f"{told}; attempt {attempts} of {self._tries.most}, again in {delay_s:.3g} s.")
         return again
 
     def _forget(self) -> None:
-        """Drop now and then what was given up long ago, or is too much."""
+        """Drop, once a minute, what has been dead for too long, and the oldest where too much is dead."""
         instant = now()
         if instant.mono >= self._forget_at:
             self._forget_at = after(instant.mono, FORGET_S)
             if count := self._deliveries.forget(instant.wall - self._dead_ms, DEAD_MOST):
-                self._on_failure(f"{count} deliveries that were given up long ago are forgotten.")
+                self._on_failure(f"Dead deliveries forgotten: {count}.")
 
     # --- when ---
 

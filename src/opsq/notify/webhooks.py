@@ -9,11 +9,11 @@ import base64
 import binascii
 import hashlib
 import hmac
-import time
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from opsq.clock import now
 from opsq.errors import InputUnreadable, UsageError
 from opsq.notify.target import Delivery, Failure
 from opsq.targets import Webhook
@@ -54,7 +54,7 @@ class WebhookTarget:
         headers = {
             "content-type": "application/json",
             "user-agent": f"opsq/{__version__}",
-            **signed(self._key, delivery.message, int(time.time()), body),
+            **signed(self._key, delivery.message, now().wall // 1000, body),
         }
         try:
             response = self._pool.request(

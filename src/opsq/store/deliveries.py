@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import apsw
 
-from opsq.clock import now
-from opsq.errors import DatabaseDamaged, VersionMismatch
+from opsq.errors import VersionMismatch
 from opsq.users import open_file
 
 BUSY_MS = 10_000
@@ -81,9 +80,8 @@ class Deliveries:
     """The file, opened; made if it is not there.
 
     Raises:
-        DatabaseDamaged: it is no database.
         VersionMismatch: a newer opsq has made it.
-        OSError: it cannot be opened.
+        OSError, apsw.Error: it cannot be opened, or is no database.
     """
 
     def __init__(self, path: Path) -> None:
@@ -95,9 +93,9 @@ class Deliveries:
             connection.pragma("synchronous", "full")
             with connection:
                 self._migrate(path)
-        except (apsw.NotADBError, apsw.CorruptError) as error:
+        except BaseException:
             connection.close()
-            raise DatabaseDamaged(f"{path} is damaged: {error}.", hint="Move it away; what it held is lost.") from error
+            raise
 
     def _migrate(self, path: Path) -> None:
         found = self._connection.pragma("user_version")
@@ -118,20 +116,19 @@ class Deliveries:
         [row] = self._connection.execute("SELECT cursor, at, origin FROM progress")
         return row[0], int(row[1]), str(row[2])
 
-    def take(self, cursor: int, at: int, new: Sequence[NewDelivery], due_at: int) -> list[Waiting]:
-        """Move the cursor past events and note whom they are for, in one transaction; what is to be delivered."""
+    def take(self, cursor: int, at: int, new: Sequence[NewDelivery], taken_at: int) -> list[Waiting]:
+        """Move the cursor past events and note whom they are for, in one transaction; what is due at `taken_at`."""
         connection = self._connection
         taken: list[Waiting] = []
-        dead_at = now().wall
         with connection:
             for one in new:
                 connection.execute(
                     "INSERT INTO delivery (target, subject, message, at, body, error, attempts, due_at, dead_at) "
                     "VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?)",
-                    (*one, due_at, dead_at if one.error else None),
+                    (*one, taken_at, taken_at if one.error else None),
                 )
                 if not one.error:
-                    taken.append(Waiting(connection.last_insert_rowid(), one.target, one.subject, 0, due_at))
+                    taken.append(Waiting(connection.last_insert_rowid(), one.target, one.subject, 0, taken_at))
             connection.execute("UPDATE progress SET cursor = ?, at = max(at, ?)", (cursor, at))
         return taken
 
@@ -155,10 +152,10 @@ class Deliveries:
         sql = "UPDATE delivery SET attempts = ?, due_at = ?, error = ? WHERE id = ?"
         self._connection.execute(sql, (attempts, due_at, error, delivery_id))
 
-    def bury(self, delivery_id: int, attempts: int, error: str) -> None:
+    def bury(self, delivery_id: int, attempts: int, dead_at: int, error: str) -> None:
         """It is given up, until somebody asks for it."""
         sql = "UPDATE delivery SET attempts = ?, dead_at = ?, error = ? WHERE id = ?"
-        self._connection.execute(sql, (attempts, now().wall, error, delivery_id))
+        self._connection.execute(sql, (attempts, dead_at, error, delivery_id))
 
     def dead(self) -> list[Dead]:
         """What was given up, oldest first."""

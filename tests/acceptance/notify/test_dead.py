@@ -14,4 +14,4 @@ def test_what_was_given_up_is_listed_with_its_event(notified, one_dead):
 def test_nothing_was_given_up(queue):
     assert queue.ok("notify", "dead").lines == []
     assert queue.ok("notify", "dead", "--json").json == {"deliveries": []}
-    assert "No delivery was given up." in queue.on_terminal("notify", "dead").text
+    assert "There are no dead deliveries." in queue.on_terminal("notify", "dead").text

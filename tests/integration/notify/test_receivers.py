@@ -166,6 +166,7 @@ def test_all_events_arrive_in_order_at_a_receiver_that_fails_in_every_way(tmp_pa
             jobs=4,
             tries=Tries(10, 0.001),
             on_failure=lambda _: None,
+            dead_days=30,
         )
         found.begin(0)
         found.run(once=True)

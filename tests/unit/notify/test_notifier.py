@@ -75,7 +75,9 @@ def run(file: Deliveries, source: Source, *targets: Receiver, most: int = 3) -> 
     """Deliver until nothing waits."""
     told: list[str] = []
     while True:
-        found = Notifier(file, targets, source.ask, jobs=3, tries=Tries(most, 0.001), on_failure=told.append)
+        found = Notifier(
+            file, targets, source.ask, jobs=3, tries=Tries(most, 0.001), on_failure=told.append, dead_days=30
+        )
         if found.cursor is None:
             found.begin(0)
         found.run(once=True)
@@ -142,14 +144,16 @@ def test_retry_is_noticed_by_a_notifier_that_runs(file: Deliveries, tmp_path: Pa
         return Source(event(1)).ask(since)
 
     with pytest.raises(Unreachable):
-        Notifier(file, [receiver], ask, jobs=1, tries=Tries(), on_failure=print).run(once=False)
+        Notifier(file, [receiver], ask, jobs=1, tries=Tries(), on_failure=print, dead_days=30).run(once=False)
     assert receiver.taken == ["1"]
 
 
 def test_waiting_delivery_outlives_the_process_with_its_attempts(file: Deliveries) -> None:
     receiver = Receiver()
     receiver.failures = {"1": [Failure("no")] * 2}
-    found = Notifier(file, [receiver], Source(event(1)).ask, jobs=1, tries=Tries(3, 1000), on_failure=lambda _: None)
+    found = Notifier(
+        file, [receiver], Source(event(1)).ask, jobs=1, tries=Tries(3, 1000), on_failure=lambda _: None, dead_days=30
+    )
     found.begin(0)
     found.run(once=True)
     [waiting] = file.waiting()
@@ -159,7 +163,9 @@ def test_waiting_delivery_outlives_the_process_with_its_attempts(file: Deliverie
 def test_delivery_to_a_target_that_is_gone_is_dead_and_not_lost(file: Deliveries) -> None:
     old = Receiver("webhook.old")
     old.failures = {"1": [Failure("no")]}
-    found = Notifier(file, [old], Source(event(1)).ask, jobs=1, tries=Tries(3, 1000), on_failure=lambda _: None)
+    found = Notifier(
+        file, [old], Source(event(1)).ask, jobs=1, tries=Tries(3, 1000), on_failure=lambda _: None, dead_days=30
+    )
     found.begin(0)
     found.run(once=True)
     run(file, Source(event(1)), Receiver("webhook.new"))
@@ -171,7 +177,9 @@ def test_retry_after_is_waited_for(file: Deliveries) -> None:
     receiver = Receiver()
     receiver.failures = {"1": [Failure("HTTP status 429", retry_after_s=3000.0)]}
     told: list[str] = []
-    found = Notifier(file, [receiver], Source(event(1)).ask, jobs=1, tries=Tries(3, 0.001), on_failure=told.append)
+    found = Notifier(
+        file, [receiver], Source(event(1)).ask, jobs=1, tries=Tries(3, 0.001), on_failure=told.append, dead_days=30
+    )
     found.begin(0)
     found.run(once=True)
     assert "again in 3e+03 s" in told[0]
@@ -208,7 +216,7 @@ def down(name: str, events: int) -> Receiver:
 def once(file: Deliveries, source: Source, *targets: Receiver) -> list[str]:
     """Deliver once, without a second attempt; what was told."""
     told: list[str] = []
-    found = Notifier(file, targets, source.ask, jobs=3, tries=Tries(9, 1000), on_failure=told.append)
+    found = Notifier(file, targets, source.ask, jobs=3, tries=Tries(9, 1000), on_failure=told.append, dead_days=30)
     if found.cursor is None:
         found.begin(0)
     found.run(once=True)
@@ -268,7 +276,7 @@ def test_what_was_given_up_long_ago_or_is_too_much_is_forgotten(
 
     assert forgotten(1) == []
     monkeypatch.setattr(notifying, "DEAD_MOST", 2)
-    assert forgotten(1) == ["3 deliveries that were given up long ago are forgotten."]
+    assert forgotten(1) == ["Dead deliveries forgotten: 3."]
     assert [one.id for one in file.dead()] == [4, 5]
     assert len(forgotten(-1)) == 1
     assert file.dead_count() == 0
@@ -285,7 +293,7 @@ def test_queue_that_was_put_back_repeats_nothing_and_loses_nothing(file: Deliver
             return EventRows(1, [lost, event(1, 1)], 1, 5)
         return Source(*(event(seq, seq) for seq in range(1, 4)), *late).ask(since)
 
-    found = Notifier(file, [receiver], ask, jobs=1, tries=Tries(), on_failure=print)
+    found = Notifier(file, [receiver], ask, jobs=1, tries=Tries(), on_failure=print, dead_days=30)
     found.run(once=True)
     assert receiver.taken[7:] in (["0", "4", "5"], ["0", "5", "4"])
     assert file.progress()[0] == 5
@@ -311,7 +319,7 @@ class Hanging(Receiver):
 def hanging(file: Deliveries) -> tuple[Notifier, list[Hanging]]:
     """A notifier that is stopped while it delivers."""
     targets = [Hanging("webhook.a"), Hanging("webhook.b")]
-    found = Notifier(file, targets, Source(event(1)).ask, jobs=1, tries=Tries(), on_failure=print)
+    found = Notifier(file, targets, Source(event(1)).ask, jobs=1, tries=Tries(), on_failure=print, dead_days=30)
     found.begin(0)
 
     def stop() -> None:

@@ -29,7 +29,7 @@ def dead(caller: Caller) -> None:
     ]
     caller.document(DeliveriesDocument(shapes))
     if not shapes:
-        caller.remark("No delivery was given up.")
+        caller.remark("There are no dead deliveries.")
         return
     rows = [
         (shape.delivery_id, shape.target, caller.instant(one.at), shape.attempts, shape.error, shape.event.text)
