@@ -25,7 +25,7 @@ NAMES = ("s", "t")
 TEMPLATE = m.NewSubmission(bytes(16), 0, max_attempts=2, max_lost=2, reservation_s=5.0)
 TIMINGS = st.fixed_dictionaries(
     {
-        "when": st.sampled_from(["every 20s", "every 45s", "every 2m"]),
+        "when": st.sampled_from(["every 5s", "every 12s", "every 40s"]),
         "overlap": st.sampled_from(["skip", "queue", "allow", "cancel"]),
         "catch_up": st.sampled_from(["none", "last", "all"]),
         "pauses_on_failure": st.booleans(),
@@ -113,7 +113,7 @@ class Scheduling(Consuming):
     @rule(peer=numbers, name=st.sampled_from(NAMES), timing=TIMINGS)
     def add_or_edit_schedule(self, peer: int, name: str, timing: dict[str, object]) -> None:
         known = self._known_schedule(name)
-        catch_up_s = 100.0 if timing["catch_up"] == "all" else None  # so that a day makes no thousand submissions
+        catch_up_s = 20.0 if timing["catch_up"] == "all" else None  # so that a day makes no thousand submissions
         new = msgspec.structs.replace(m.Schedule(name, "", TEMPLATE), catch_up_s=catch_up_s, **timing)
         before = None if known is None else known.row
         self._change(peer, m.PutSchedule(next(self.rig.ids), new, before is not None))
@@ -151,11 +151,11 @@ class Scheduling(Consuming):
             self._change(peer, m.TriggerSchedule(next(self.rig.ids), name))
 
     @precondition(lambda self: not self.model.is_full)
-    @rule(peer=numbers, name=st.sampled_from(NAMES), from_s=st.integers(0, 200))
+    @rule(peer=numbers, name=st.sampled_from(NAMES), from_s=st.integers(0, 60))
     def backfill_schedule(self, peer: int, name: str, from_s: int) -> None:
         if self._known_schedule(name) is not None and len(self.model.submissions) < 6:
             wall = self.now.wall
-            request = m.BackfillSchedule(next(self.rig.ids), name, wall - from_s * 1000, wall - from_s * 1000 + 45_000)
+            request = m.BackfillSchedule(next(self.rig.ids), name, wall - from_s * 1000, wall - from_s * 1000 + 15_000)
             self.is_backfilling = True
             try:
                 self._change(peer, request)
@@ -226,4 +226,4 @@ class Scheduling(Consuming):
 def row_every_ms(row: schedules.ScheduleRow) -> int:
     """How often the instants of a schedule come."""
     when = msgspec.msgpack.decode(row.definition, type=m.Schedule).when
-    return {"every 20s": 20_000, "every 45s": 45_000, "every 2m": 120_000}[when]
+    return {"every 5s": 5_000, "every 12s": 12_000, "every 40s": 40_000}[when]

@@ -48,6 +48,7 @@ SMALL = {
     (desk, "DUE_LIMIT"): 1,
     (desk, "INSTANTS_LIMIT"): 3,
     (desk, "WAITING_LIMIT"): 2,
+    (desk, "LATE_MS"): 6_000,
     (dependencies, "SLICE_WAITING"): 2,
 }
 """Bounds made so small that the few chunks of a test pass them."""
