@@ -56,7 +56,9 @@ ARROWS: dict[str, frozenset[str]] = {
             *("strategy.tree", "traces", "wire"),
         }
     ),  # it listens as the daemon does, and takes options of verbs as parameters
-    "notify": frozenset({"clock", "documents", "store.deliveries", "targets", "wire.messages"}),
+    "notify": frozenset(
+        {"clock", "documents", "runner.process.process_group", "store.deliveries", "targets", "wire.messages"}
+    ),
     "metrics": frozenset({"wire.messages"}),  # what the gateway serves and `opsq metrics` prints
     "client": frozenset({"clock", "content", "paths", "serialisation", "settings", "strategy", "traces", "wire"}),
     "outbox": frozenset({"client", "clock", "content", "traces", "wire.messages"}),

@@ -5,7 +5,6 @@ Only programs that opsq.toml names are run; nothing of an event is ever an argum
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -17,6 +16,7 @@ import msgspec
 
 from opsq.documents.events import EventDocument
 from opsq.notify.target import Delivery, Failure
+from opsq.runner.process.process_group import signal_group
 
 SHOWN_BYTES = 500
 """Of what a program has printed."""
@@ -72,11 +72,12 @@ class Programs:
                 self._running.add(process)
                 is_late = self._is_abandoned
             if is_late:
-                _kill(process)
+                signal_group(process.pid, signal.SIGKILL)
             try:
                 process.communicate(msgspec.json.encode(delivery.event) + b"\n", self._limit_s)
             except subprocess.TimeoutExpired:
-                _kill(process)
+                if not signal_group(process.pid, signal.SIGKILL):
+                    return f"it runs for more than {self._limit_s:g} s as another user, and cannot be killed"
                 process.communicate()
                 return f"it was killed after {self._limit_s:g} s"
             finally:
@@ -90,7 +91,7 @@ class Programs:
             self._is_abandoned = True
             running = list(self._running)
         for process in running:
-            _kill(process)
+            signal_group(process.pid, signal.SIGKILL)
 
 
 def variables(event: EventDocument) -> dict[str, str]:
@@ -111,9 +112,3 @@ def _tail(descriptor: int) -> str:
     size = os.fstat(descriptor).st_size
     text = os.pread(descriptor, SHOWN_BYTES, max(size - SHOWN_BYTES, 0)).decode(errors="replace").strip()
     return f": {text}" if text else ""
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a program with all that it has started."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)

@@ -9,13 +9,16 @@ import hmac
 import http.server
 import socket
 import socketserver
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from opsq.notify.notifier import Notifier, Tries
 from opsq.notify.target import Delivery, Failure
@@ -80,6 +83,14 @@ def slam(handler: http.server.BaseHTTPRequestHandler) -> None:
     handler.connection.shutdown(socket.SHUT_RDWR)
 
 
+def drip(handler: http.server.BaseHTTPRequestHandler) -> None:
+    with contextlib.suppress(OSError):
+        handler.wfile.write(b"HTTP/1.1 204 No Content\r\nx: ")
+        while True:
+            handler.wfile.write(b"x")
+            time.sleep(0.01)
+
+
 def garbage(handler: http.server.BaseHTTPRequestHandler) -> None:
     handler.wfile.write(b"hey!\n")
 
@@ -93,8 +104,10 @@ def endless(handler: http.server.BaseHTTPRequestHandler) -> None:
 
 
 @contextlib.contextmanager
-def receiving(*answers: Answer) -> Iterator[Receiver]:
+def receiving(*answers: Answer, tls: ssl.SSLContext | None = None) -> Iterator[Receiver]:
     with Receiver(*answers) as receiver:
+        if tls:
+            receiver.socket = tls.wrap_socket(receiver.socket, server_side=True)
         thread = threading.Thread(target=receiver.serve_forever, args=(0.05,))
         thread.start()
         try:
@@ -128,8 +141,8 @@ def test_receiver_can_verify_who_has_sent() -> None:
         (status(410), Failure("HTTP status 410", is_final=True)),
         (status(429, retry_after="7"), Failure("HTTP status 429", retry_after_s=7.0)),
         (status(503, retry_after="Fri, 31 Dec 1999 23:59:59 GMT"), Failure("HTTP status 503")),
-        (slam, Failure("no connection (ProtocolError)")),
-        (garbage, Failure("no connection (ProtocolError)")),
+        (slam, Failure("no HTTP answer (RemoteDisconnected)")),
+        (garbage, Failure("no HTTP answer (BadStatusLine)")),
     ],
 )
 def test_answer_that_is_no_success_is_a_failure_that_says_why(answer: Answer, failure: Failure) -> None:
@@ -138,9 +151,39 @@ def test_answer_that_is_no_success_is_a_failure_that_says_why(answer: Answer, fa
         assert target(receiver).deliver(DELIVERY) is None
 
 
-def test_receiver_that_never_answers_costs_its_time_only() -> None:
-    with receiving(hang) as receiver:
+@pytest.mark.parametrize("answer", [hang, drip])
+def test_receiver_that_never_ends_its_answer_costs_its_time_only(answer: Answer) -> None:
+    with receiving(answer) as receiver:
         assert target(receiver, timeout_s=0.2).deliver(DELIVERY) == Failure("no answer in time")
+
+
+@pytest.mark.parametrize("answer", [hang, drip])
+def test_abandoned_call_ends_at_once(answer: Answer) -> None:
+    is_asked = threading.Event()
+
+    def noted(handler: http.server.BaseHTTPRequestHandler) -> None:
+        is_asked.set()
+        answer(handler)
+
+    with receiving(noted) as receiver, ThreadPoolExecutor() as threads:
+        called = target(receiver, timeout_s=600.0)
+        delivering = threads.submit(called.deliver, DELIVERY)
+        is_asked.wait()
+        called.abandon()
+        assert delivering.result() == Failure("no answer in time")
+
+
+def test_receiver_is_known_by_its_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority, tls = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(tls)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    with receiving(tls=tls) as receiver:
+        webhook = Webhook("ops", f"https://localhost:{receiver.server_address[1]}/", SECRET)
+        failure = WebhookTarget(webhook).deliver(DELIVERY)
+        assert failure is not None
+        assert failure.text.startswith("TLS failed: ")
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+        assert WebhookTarget(webhook).deliver(DELIVERY) is None
 
 
 def test_endless_answer_is_not_read() -> None:
@@ -152,7 +195,7 @@ def test_no_receiver_is_a_failure_without_the_address() -> None:
     with receiving() as receiver:
         gone = target(receiver)
     receiver.server_close()
-    assert gone.deliver(DELIVERY) == Failure("no connection: [Errno 111] Connection refused")
+    assert gone.deliver(DELIVERY) == Failure("no connection: Connection refused")
 
 
 def test_all_events_arrive_in_order_at_a_receiver_that_fails_in_every_way(tmp_path: Path) -> None:

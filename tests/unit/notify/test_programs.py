@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from opsq.notify import programs
 from opsq.notify.programs import Programs, variables
 from opsq.notify.target import Delivery, Failure
 from unit.notify.test_webhooks import event
@@ -57,6 +58,17 @@ def test_of_long_output_the_end_is_kept() -> None:
 
 def test_program_that_takes_too_long_is_killed_with_its_children() -> None:
     assert run("sh", "-c", "sleep 1000 & sleep 1000", limit_s=0.2) == Failure("sh: it was killed after 0.2 s")
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_program_that_may_not_be_killed_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(group_id: int, number: int) -> bool:
+        os.killpg(group_id, number)
+        return False
+
+    monkeypatch.setattr(programs, "signal_group", refuse)
+    failure = run("sleep", "1000", limit_s=0.2)
+    assert failure == Failure("sleep: it runs for more than 0.2 s as another user, and cannot be killed")
 
 
 def test_program_that_is_not_named_any_more_is_never_run() -> None:

@@ -45,6 +45,11 @@ def test_secret_may_stand_in_a_file(tmp_path) -> None:  # type: ignore[no-untype
         WebhookTarget(Webhook("ops", "http://localhost/", secret_file=str(tmp_path / "none")))
 
 
+def test_address_that_is_none_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"url of webhook\.ops"):
+        WebhookTarget(Webhook("ops", "http://localhost:99999/", SECRET))
+
+
 @pytest.mark.parametrize(
     ("kind", "submission_id", "schedule", "name"),
     [
