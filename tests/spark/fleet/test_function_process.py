@@ -20,7 +20,7 @@ from opsq.runner.pool_options import ConsumeOptions
 from opsq.settings import Settings
 from opsq.spark.fleet.tasks import Plan, work
 from opsq.spark.source.daemon_address import Daemon
-from spark.clusters import is_alive
+from spark.clusters import Cluster, is_alive
 from spark.jvm import DEADLINE_S
 from waiting import wait_until
 
@@ -181,19 +181,19 @@ def test_limits_that_make_no_sense_are_refused(arguments: dict[str, Any], messag
 
 # --- in a session -----------------------------------------------------------------------------------------------------
 
-# One failed task ends a job in local[2], which is what most people have.
+# One failed task ends the job: in local[2], which is what most people have, and on a cluster that is told so.
 _SESSION = """
 import json, os, sys
 import opsq.spark
 
-state_dir = sys.argv[1]
+state_dir, master, conf = sys.argv[1:]
 
 def deadly(table):
     if 7 in table.column("id").to_pylist():
         os.kill(os.getpid(), 11)
     return table
 
-spark = opsq.spark.build_session("local[2]", is_short=True)
+spark = opsq.spark.build_session(master, conf=json.loads(conf), is_short=True)
 spark.range(0, 20, 1, 1).write.format("opsq").mode("append").options(
     stateDir=state_dir, rowsPerChunk=1, idempotencyKey="twenty", maxAttempts=2, onDead="keep").save()
 submission = opsq.spark.submission_of("twenty", state_dir=state_dir)
@@ -202,12 +202,17 @@ print(json.dumps([summary.completed, summary.failed, summary.dead, submission]))
 """
 
 
+@pytest.mark.parametrize("place", ["local[2]", "cluster"])
 def test_row_that_always_kills_its_process_leaves_nineteen_done_and_no_failed_job(
-    java: None, daemon: Settings, queue: opsq.Queue, runtime_dir: Path
+    java: None, request: pytest.FixtureRequest, daemon: Settings, queue: opsq.Queue, runtime_dir: Path, place: str
 ) -> None:
     program = runtime_dir / "session.py"
     program.write_text(_SESSION)
-    line = [sys.executable, str(program), daemon.state_dir]
+    master, conf = place, {}
+    if place == "cluster":
+        cluster: Cluster = request.getfixturevalue("cluster")
+        master, conf = cluster.url, cluster.settings | {"spark.task.maxFailures": "1"}
+    line = [sys.executable, str(program), daemon.state_dir, master, json.dumps(conf)]
     ended = subprocess.run(line, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert ended.returncode == 0, ended.stderr
     completed, failed, dead, submission_id = json.loads(ended.stdout)
