@@ -18,9 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from deltalake import DeltaTable
 
+import opsq
 import readme
 from opsq.settings import Settings
+from spark.conftest import work
 from spark.jvm import DEADLINE_S
 
 if TYPE_CHECKING:
@@ -84,6 +87,22 @@ def test_micro_batch_that_is_run_again_stores_and_submits_nothing_twice(run: Run
     with contextlib.closing(sqlite3.connect(database)) as connection:
         assert connection.execute("SELECT id, item FROM orders ORDER BY id").fetchall() == [(0, "tea"), (1, "tea")]
         assert connection.execute("SELECT count(*) FROM opsq_outbox").fetchone() == (2,)
+
+
+def test_micro_batch_of_results_that_is_run_again_adds_nothing_to_the_table(
+    run: Run, spark: SparkSession, write: Callable[..., opsq.Submission], queue: opsq.Queue, tmp_path: Path
+) -> None:
+    submission = write(spark.range(0, 30, 1, 1).selectExpr("id AS n"), rowsPerChunk=10)
+    work(queue)
+    table, checkpoint = tmp_path / "table", tmp_path / "checkpoint"
+    words = (submission.id, "n BIGINT", checkpoint, table, 1)
+    run("lakehouse.py", *words)
+    version = DeltaTable(table).version()
+    for path in checkpoint.glob("commits/*2*"):  # as if the driver had been killed after its last commit to the table
+        path.unlink()
+    run("lakehouse.py", *words)
+    assert DeltaTable(table).version() == version == 2
+    assert sorted(DeltaTable(table).to_pyarrow_table()["n"].to_pylist()) == list(range(30))
 
 
 @pytest.mark.usefixtures("java")
