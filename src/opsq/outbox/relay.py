@@ -77,7 +77,8 @@ class Relay:
         self._keep_s = keep_s
         self._on_aside = on_aside
         self._on_outage = on_outage
-        self._is_out = self._is_held_back = False
+        self._is_out = False
+        self._held_back: set[str] = set()
         self._prune_at = 0.0
         self.submitted_count = self.completed_count = self.aside_count = 0
         self.aside: list[Aside] = []
@@ -106,7 +107,7 @@ class Relay:
         while not stop.count:
             try:
                 is_busy = self._round()
-                if self._is_out:
+                if self._is_out and not self._held_back:
                     self._is_out = False
                     self._on_outage(None)
                 pauses = Backoff()
@@ -135,21 +136,24 @@ class Relay:
     def _round(self) -> bool:
         """Hand over a batch of each kind; whether there may be more.
 
-        While the daemon takes no more, a batch is one row: a larger one would be written into the store each time.
+        Completions go on while the daemon takes no submissions: they make room.
         """
         self._outbox.open()
         self._daemon.open()  # before rows are read
-        limit = 1 if self._is_held_back else self._batch
-        submissions = self._outbox.take_submissions(limit)
-        outcome = self._hand_over(SUBMISSIONS, lambda: self._daemon.submit(submissions), submissions)
-        self.submitted_count += len(outcome.done)
-        if outcome.held_back is None:
-            completions = self._outbox.take_completions(limit)
-            outcome = self._hand_over(COMPLETIONS, lambda: self._daemon.complete(completions), completions)
-            self.completed_count += len(outcome.done)
-            if outcome.held_back is None:
-                return bool(submissions or completions)
-        raise outcome.held_back
+        submissions = self._outbox.take_submissions(self._limit(SUBMISSIONS))
+        submitted = self._hand_over(SUBMISSIONS, lambda: self._daemon.submit(submissions), submissions)
+        self.submitted_count += len(submitted.done)
+        completions = self._outbox.take_completions(self._limit(COMPLETIONS))
+        completed = self._hand_over(COMPLETIONS, lambda: self._daemon.complete(completions), completions)
+        self.completed_count += len(completed.done)
+        held_back = submitted.held_back or completed.held_back
+        if held_back is not None and not completed.done:
+            raise held_back
+        return bool(submissions or completions)
+
+    def _limit(self, table: str) -> int:
+        """One row while the daemon takes no more: a larger batch would be written into the store each time."""
+        return 1 if table in self._held_back else self._batch
 
     def _hand_over(self, table: str, hand_over: Callable[[], Outcome], rows: Sequence[object]) -> Outcome:
         if not rows:
@@ -160,7 +164,10 @@ class Relay:
             except OpsqError:
                 self._outbox.leave()
                 raise
-            self._is_held_back = outcome.held_back is not None
+        if outcome.held_back is None:
+            self._held_back.discard(table)
+        else:
+            self._held_back.add(table)
         self._outbox.settle(table, outcome.done, outcome.refused)
         for seq, reason in outcome.refused.items():
             self.aside_count += 1

@@ -11,14 +11,14 @@ import pytest
 from opsq.errors import NoRoom, OpsqError, Unreachable
 from opsq.outbox.hand_over import Outcome
 from opsq.outbox.relay import Relay
-from opsq.outbox.waiting_rows import Completion, Left, Submission
+from opsq.outbox.waiting_rows import SUBMISSIONS, Completion, Left, Submission
 
 
 class Pair:
     """An outbox and a daemon that say what was asked of them, and a stop that comes when the story is over.
 
     Attributes:
-        rows: what waits.
+        rows, completions: what waits.
         answers: what the daemon does next, to a connection or to rows: nothing, or this error.
         asked: what was asked, in order.
     """
@@ -28,6 +28,7 @@ class Pair:
 
     def __init__(self) -> None:
         self.rows = [Submission(seq, b"", None) for seq in range(1, 6)]
+        self.completions: list[Completion] = []
         self.dials: list[OpsqError | None] = []
         self.answers: list[OpsqError | None] = []
         self.asked: list[str] = []
@@ -35,7 +36,7 @@ class Pair:
     @property
     def count(self) -> int:
         """1 once nothing waits."""
-        return int(not self.rows)
+        return int(not (self.rows or self.completions))
 
     def wait(self, *_: Any) -> None:
         """Waits for nothing."""
@@ -45,13 +46,18 @@ class Pair:
         self.asked.append(f"take {limit}")
         return self.rows[:limit]
 
-    def take_completions(self, _: int) -> list[Completion]:
-        """There are none."""
-        return []
+    def take_completions(self, limit: int) -> list[Completion]:
+        """Note how many of them, if there are any."""
+        if self.completions:
+            self.asked.append(f"take {limit} completed")
+        return self.completions[:limit]
 
-    def settle(self, _: str, done: list[int], refused: dict[int, str]) -> None:
+    def settle(self, table: str, done: list[int], refused: dict[int, str]) -> None:
         """Forget those that are done."""
-        self.rows = [row for row in self.rows if row.seq not in done]
+        if table == SUBMISSIONS:
+            self.rows = [row for row in self.rows if row.seq not in done]
+        else:
+            self.completions = [row for row in self.completions if row.seq not in done]
 
     def leave(self) -> None:
         """Nothing to let go of."""
@@ -87,6 +93,11 @@ class Daemon:
         held_back: Any = self._pair.answers.pop(0) if self._pair.answers else None
         taken = rows[: len(rows) // 2] if held_back else rows
         return Outcome(done=[row.seq for row in taken], held_back=held_back)
+
+    def complete(self, rows: Sequence[Completion]) -> Outcome:
+        """Take all; from now on there is room."""
+        self._pair.answers = []
+        return Outcome(done=[row.seq for row in rows])
 
     def close(self) -> None:
         """Nothing to close."""
@@ -127,3 +138,12 @@ def test_one_row_at_a_time_is_tried_while_there_is_no_room(pair: Pair) -> None:
     assert run(pair).submitted_count == 5
     takes = [each for each in pair.asked if each != "dial"]
     assert takes == ["take 4", "take 1", "take 1", "take 1", "take 4"]
+
+
+def test_completions_go_on_while_there_is_no_room_for_submissions(pair: Pair) -> None:
+    """They may be what makes room."""
+    pair.answers = [NoRoom()] * 100
+    pair.completions = [Completion(seq, "", b"") for seq in range(1, 10)]
+    assert run(pair).completed_count == 9
+    takes = [each for each in pair.asked if each != "dial"]
+    assert takes[:4] == ["take 4", "take 4 completed", "take 1", "take 4 completed"]
