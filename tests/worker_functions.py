@@ -62,6 +62,9 @@ def text_returned(chunk: Any) -> str:
     return "text"
 
 
+_leaked: list[bytes] = []
+
+
 def obedient(chunk: Any) -> bytes:
     """Do what the chunk says."""
     word, _, rest = chunk.data.decode().partition(" ")
@@ -88,6 +91,9 @@ def obedient(chunk: Any) -> bytes:
         while True:
             taken.append(b"x" * (8 << 20))
             time.sleep(0.001)
+    elif word == "leak":
+        _leaked.append(b"x" * (1 << 20))
+        time.sleep(0.002)
     elif word == "wait":  # until somebody makes the second file, having made the first
         begun, go = map(Path, rest.split(" "))
         begun.write_text(str(os.getpid()))

@@ -20,6 +20,7 @@ import opsq
 import worker_functions as zoo
 from daemons import running
 from opsq.client.core.outcome import Tally
+from opsq.client.sync import worker_pool
 from opsq.errors import StoreNotVisible, UsageError, WorkFailed
 from opsq.queue.policy import Policy
 from opsq.settings import Settings
@@ -156,6 +157,20 @@ def test_a_chunk_that_takes_too_much_memory_fails_and_its_worker_is_gone(queue: 
     assert dead.reason == "The function used more than 256M of memory, so its process was killed."
     assert (dead.index, dead.signal) == (1, signal.SIGKILL)
     assert not is_there(number_in(tmp_path / "pid"))
+
+
+def test_memory_that_short_chunks_take_together_ends_their_worker(
+    queue: opsq.Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of them runs for as long as memory is left unmeasured, on a busy machine neither."""
+    monkeypatch.setattr(worker_pool, "MEMORY_LOOK_S", 0.3)
+    submission = queue.submit([b"leak"] * 400, on_dead="keep", max_attempts=1)
+    tally = run(queue, max_memory_bytes=128 << 20)
+    assert tally.failed_count > 0
+    assert tally.completed_count + tally.failed_count == 400
+    assert {dead.reason for dead in submission.dead()} == {
+        "The function used more than 128M of memory, so its process was killed."
+    }
 
 
 def test_limits_of_a_process_are_refused_for_threads(queue: opsq.Queue) -> None:

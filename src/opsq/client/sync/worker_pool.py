@@ -26,6 +26,7 @@ import msgspec
 
 from opsq.client.core import worker_process
 from opsq.client.core.outcome import Outcome
+from opsq.client.core.process_memory import LOOK_S as MEMORY_LOOK_S
 from opsq.client.core.process_memory import used_bytes
 from opsq.client.core.worker_process import (
     AttachmentIs,
@@ -48,8 +49,6 @@ if TYPE_CHECKING:
 
 _LOOK_S = 0.25
 """A worker that left a child behind is dead although its pipe stays open, so it is looked at this often."""
-_MEMORY_LOOK_S = 0.02
-"""A process with a limit of memory is looked at this often: it can take some 50 MB in between."""
 _LOT_S = 0.005
 """A process gets as many chunks at once as it needs this long for; the next ones must not wait behind a long one."""
 _LOT_LIMIT_COUNT = 64
@@ -159,6 +158,7 @@ class WorkerSlot:
         self._is_given_up = False
         self._deadline: float | None = None
         self._excess = ""
+        self._measure_at = 0.0
 
     def prepare(self) -> None:
         """See `Slot.prepare`: starts a process if there is none.
@@ -250,8 +250,10 @@ class WorkerSlot:
         while isinstance(frame := self._receive(), AttachmentWanted):
             self._send(AttachmentIs(chunk.attachment()))
         if isinstance(frame, Outcome):
-            self._note(frame)
-            return True, frame
+            self._excess = self._memory_excess()
+            if not self._excess:
+                self._note(frame)
+                return True, frame
         if isinstance(frame, Interrupted):
             self.close()
             raise _exception_of(frame)
@@ -297,7 +299,7 @@ class WorkerSlot:
         """The next frame; None when the process is dead, or `_excess` says what it took too much of."""
         if self._pipe is None:
             return None
-        look_s = _LOOK_S if self._limits.max_memory_bytes is None else _MEMORY_LOOK_S
+        look_s = _LOOK_S if self._limits.max_memory_bytes is None else MEMORY_LOOK_S
         while True:
             left_s = look_s if self._deadline is None else min(look_s, max(self._deadline - time.monotonic(), 0.0))
             if self._poll.poll(left_s * 1000):
@@ -316,10 +318,18 @@ class WorkerSlot:
         """What the function takes too much of, as the reason of a failure; empty: nothing."""
         if self._deadline is not None and time.monotonic() >= self._deadline:
             return f"The function ran for more than {self._limits.max_runtime_s:g} s, so its process was killed."
+        return self._memory_excess()
+
+    def _memory_excess(self) -> str:
+        """The same of memory alone, which is measured only where it was not just now."""
         limit = self._limits.max_memory_bytes
-        if limit is not None and self._process is not None and used_bytes(self._process.pid or 0) > limit:
-            return f"The function used more than {format_size(limit)} of memory, so its process was killed."
-        return ""
+        if limit is None or self._process is None or time.monotonic() < self._measure_at:
+            return ""
+        used = used_bytes(self._process.pid or 0)
+        self._measure_at = time.monotonic() + MEMORY_LOOK_S
+        if used <= limit:
+            return ""
+        return f"The function used more than {format_size(limit)} of memory, so its process was killed."
 
     def _is_alive(self) -> bool:
         with _making:
