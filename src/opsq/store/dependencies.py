@@ -6,6 +6,7 @@ submission, see each other. It must not change the counters of lanes, nor the hi
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -16,7 +17,9 @@ from opsq.store.lanes import Value
 from opsq.store.submissions import UNFINISHED_STATES
 
 CIRCLE_ROWS = 10_000
-"""What is looked at to find out whether a new submission would wait for itself."""
+"""What is looked at, on each side, to find out whether a new submission would wait for itself: a few milliseconds."""
+_STEP_ROWS = 10
+"""What one more statement takes as long as."""
 VOID = "void"
 """The outcome of what a submission waited for that has ended by itself."""
 REMOVED = "removed"
@@ -99,23 +102,43 @@ _ALL_ENDED = (
 def closes_circle(connection: apsw.Connection, submission_id: int, lane_ids: Iterable[int]) -> bool | None:
     """Whether a submission that has just been added waits for one that waits for a pair of its own.
 
-    Only by its pairs can others wait for it already. None: it waits for too many to know.
-    Cost: nothing unless one of its pairs is waited for; then a look at all blocked submissions that it waits for.
+    Only by its pairs can others wait for it already. None: on both sides there are too many to know.
+    Cost: nothing unless one of its pairs is waited for; then up to `CIRCLE_ROWS` rows on each side of it.
     """
-    own = [lane_id for lane_id in lane_ids if is_awaited(connection, ~lane_id)]
-    if not own:
+    awaited = [~lane_id for lane_id in lane_ids if is_awaited(connection, ~lane_id)]
+    if not awaited:
         return False
-    marks = ", ".join("?" * len(own))
-    rows, hits = connection.execute(
-        "WITH RECURSIVE up (target) AS ("
-        "SELECT target FROM dependency WHERE submission_id = ? AND outcome IS NULL "
-        "UNION SELECT d.target FROM up JOIN dependency d ON d.submission_id = up.target WHERE d.outcome IS NULL "
-        "UNION SELECT d.target FROM up JOIN lane_coming c ON c.lane_id = ~up.target "
-        f"JOIN dependency d ON d.submission_id = c.submission_id WHERE d.outcome IS NULL LIMIT {CIRCLE_ROWS}) "
-        f"SELECT count(*), total(target IN ({marks})) FROM up",
-        (submission_id, *(~lane_id for lane_id in own)),
-    ).get
-    return True if hits else None if rows >= CIRCLE_ROWS else False
+    sql = "SELECT target FROM dependency WHERE submission_id = ? AND outcome IS NULL"
+    targets = [target for (target,) in connection.execute(sql, (submission_id,))]
+    found = _reaches(connection, _WHAT_IS_AWAITED, targets, awaited)
+    return _reaches(connection, _WHO_WAITS, awaited, targets) if found is None else found
+
+
+# Steps from submissions and ~lanes to what they wait for and who is behind them; and to who waits for them.
+_WHAT_IS_AWAITED = (
+    "SELECT target FROM json_each(?1) JOIN dependency ON submission_id = value WHERE outcome IS NULL "
+    "UNION ALL SELECT submission_id FROM json_each(?1) JOIN lane_coming ON lane_id = ~value LIMIT ?2"
+)
+_WHO_WAITS = (
+    "SELECT submission_id FROM json_each(?1) JOIN dependency ON target = value WHERE outcome IS NULL "
+    "UNION ALL SELECT ~lane_id FROM json_each(?1) JOIN submission_lane ON submission_id = value LIMIT ?2"
+)
+
+
+def _reaches(connection: apsw.Connection, step: str, starts: list[int], goals: list[int]) -> bool | None:
+    """Whether steps lead from one to the other; None: that was not found out within `CIRCLE_ROWS` rows."""
+    seen: set[int] = set()
+    left, found = CIRCLE_ROWS, starts
+    while found := [node for node in dict.fromkeys(found) if node not in seen]:
+        seen.update(found)
+        if not seen.isdisjoint(goals):
+            return True
+        left -= _STEP_ROWS
+        found = [node for (node,) in connection.execute(step, (json.dumps(found), left))] if left > 0 else []
+        left -= len(found)
+        if left <= 0:
+            return None
+    return False
 
 
 def is_used(connection: apsw.Connection) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from opsq.errors import Conflict, NotFound, UsageError
 from opsq.queue.policy import Policy
 from opsq.queue.submissions import dependencies
+from opsq.store import dependencies as store_dependencies
 from opsq.wire import messages as m
 from unit.model.rig import Rig
 
@@ -457,6 +458,28 @@ def test_circles_are_refused(rig: Rig) -> None:
     complete(rig, rig.submit(1, metadata={"k": 1}))
     cancel(rig, join)
     assert state(rig, wait_for(rig, other, metadata={"k": 1})) == "blocked"
+
+
+def test_circle_is_looked_for_where_few_are(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From either side; with too many on both, nobody can say."""
+    monkeypatch.setattr(store_dependencies, "CIRCLE_ROWS", 40)
+    first = rig.submit(1)
+    group = m.Dependency(key="many", value=1)
+    for _ in range(50):
+        wait_for(rig, first, metadata={"many": 1})
+    join = rig.submit(1, after=[m.Dependency(key="k", value=1)], metadata={"j": 1})
+    rig.submit(1, after=[m.Dependency(key="n", value=1)])
+    assert state(rig, rig.submit(1, metadata={"n": 1}, after=[group])) == "blocked"
+    with pytest.raises(Conflict, match="wait for itself"):
+        rig.submit(1, metadata={"k": 1}, after=[group, m.Dependency(join)])
+    wait_for(rig, join, metadata={"many": 1})
+    with pytest.raises(Conflict, match="wait for itself"):
+        rig.submit(1, metadata={"k": 1}, after=[group])
+    for _ in range(50):
+        rig.submit(1, after=[m.Dependency(key="l", value=1)])
+    with pytest.raises(Conflict, match="waits for more than 40 others"):
+        rig.submit(1, metadata={"l": 1}, after=[group])
+    assert state(rig, rig.submit(1, metadata={"l": 1}, after=[m.Dependency(first)])) == "blocked"
 
 
 def test_circle_of_two_pairs_in_one_request_is_refused(rig: Rig) -> None:
