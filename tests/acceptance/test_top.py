@@ -62,7 +62,7 @@ def test_screen_follows_the_queue_and_keys_change_what_is_in_sight(queue, busy, 
     shown.type("/\x7f\x7f\x7f\x7f\rmtenant=other\r")
     shown.wait("only tenant=other", "running 0", "failures 0")
     shown.type("mtenant\r")
-    shown.wait("write KEY=VALUE")
+    shown.wait("is not KEY=VALUE")
     shown.type("m\r ")
     shown.wait("PAUSED")
     queue.ok("cancel", another)

@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime
 from opsq.errors import UsageError
 from opsq.ids import parse_submission_id
 from opsq.options.option import as_option
-from opsq.strategy.tree import parse_value
+from opsq.strategy.tree import KEY, KEY_HINT, parse_pairs, parse_value
 from opsq.titles import check_title
 from opsq.units import parse_duration, parse_size
 from opsq.wire.messages import RESERVATION_MIN_S, Backoff, Dependency
@@ -22,7 +22,6 @@ from opsq.wire.messages import RESERVATION_MIN_S, Backoff, Dependency
 VALUE_CHARACTERS = 1024
 
 _ORIGIN = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?")
-_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", re.ASCII)
 
 
 def size(option: str, text: str) -> int:
@@ -51,22 +50,18 @@ def metadata(pairs: Sequence[str]) -> dict[str, int | str]:
     Raises:
         UsageError: a word without `=`, a key that is none or the built-in one, or the same key twice.
     """
-    found: dict[str, int | str] = {}
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not equals:
-            raise UsageError(f"-m {pair}: write KEY=VALUE.")
-        check_key(key)
-        if key == "submission":
-            raise UsageError(f"-m {pair}: the key `submission` is built in; it stands for the submission itself.")
-        if key in found:
-            raise UsageError(f"-m gives the key {key} twice; a submission has one value per key.")
-        if len(text) > VALUE_CHARACTERS:
+    try:
+        found = parse_pairs(pairs)
+    except ValueError as error:
+        raise UsageError(f"-m: {error}.") from error
+    if "submission" in found:
+        raise UsageError("-m: the key `submission` is built in; it stands for the submission itself.")
+    for key, text in found.items():
+        if isinstance(text, str) and len(text) > VALUE_CHARACTERS:
             raise UsageError(
                 f"The value of {key} has {len(text)} characters; {VALUE_CHARACTERS} are the limit.",
                 hint="Larger things go into --attach.",
             )
-        found[key] = value(text)
     return found
 
 
@@ -95,11 +90,8 @@ def check_key(key: str) -> str:
     Raises:
         UsageError: it cannot.
     """
-    if not _KEY.fullmatch(key):
-        raise UsageError(
-            f"{key!r} is not a key.",
-            hint="A key starts with a letter or _ and continues with letters, digits, _, . or -, at most 64 in all.",
-        )
+    if not KEY.fullmatch(key):
+        raise UsageError(f"{key!r} is not a key.", hint=f"{KEY_HINT}.")
     return key
 
 

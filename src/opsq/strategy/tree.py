@@ -16,6 +16,7 @@ from typing import Any
 from opsq.errors import InvalidStrategy
 
 KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+KEY_HINT = "A key starts with a letter or _ and continues with letters, digits, _, . or -, at most 64 in all"
 BARE = re.compile(r"[A-Za-z0-9_.:/@+-]+")
 INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
 MAX_DEPTH = 16
@@ -59,8 +60,10 @@ def parse_pairs(words: Iterable[str]) -> dict[str, Value]:
     found: dict[str, Value] = {}
     for word in words:
         key, equals, text = word.partition("=")
-        if not equals or KEY.fullmatch(key) is None:
+        if not equals:
             raise ValueError(f"{word!r:.80} is not KEY=VALUE")
+        if KEY.fullmatch(key) is None:
+            raise ValueError(f"{key!r:.80} is not a key. {KEY_HINT}")
         if key in found:
             raise ValueError(f"the key {key} is given twice; a submission has one value per key")
         found[key] = parse_value(text)
