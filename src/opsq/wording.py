@@ -50,6 +50,7 @@ REFUSALS: dict[str, str] = {
     # Schedules.
     "unknown_schedule": "There is no schedule {name}.\n`opsq schedule list` lists them.",
     "schedule_exists": "There is a schedule {name} already.\n`opsq schedule edit {name}` changes it.",
+    "schedule_changed": "Somebody else has just changed the schedule {name}; this change was not made.\nTry again.",
     "bad_schedule": (
         "{when!r} is not a schedule: {why}.\n"
         "Write five fields, as in '30 2 * * *', a name such as @daily, or 'every 15m'."
@@ -235,6 +236,7 @@ FACTS: dict[str, str] = {
         "`opsq dead requeue {submission_id}` gives it new attempts; `opsq cancel {waiting_id}` ends the wait."
     ),
     "waits_pair": "It waits for the end of {unfinished:submission} with {pair}.",
+    "waits_many": "It waits for the end of more than {unfinished:submission} with {pair}.",
     "waits_first": "It waits for submissions with {pair}; there has been none yet.",
     "more_waits": "Other conditions: {count}.",
     "room": "{submissions:submission} not accepted yet: waiting for room in the queue.",

@@ -9,8 +9,16 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from opsq.errors import UsageError
+
 LARGE_BYTES = 64 << 10
 LARGE_LIMIT_COUNT = 256
+
+
+class TooLong(UsageError):
+    """The body of the request is too long."""
+
+    code = "http"
 
 
 class Bodies:
@@ -46,10 +54,10 @@ async def whole_body(request: Request, limit_bytes: int) -> bytes:
     """The body of a request.
 
     Raises:
-        HTTPException: it is longer; 413.
+        TooLong: it is longer.
         ClientDisconnect: the client has gone.
     """
-    too_long = HTTPException(413, f"The body may have {limit_bytes} bytes here.")
+    too_long = TooLong(f"The body may have at most {limit_bytes} bytes here.")
     if int(request.headers.get("content-length", "0")) > limit_bytes:
         raise too_long  # at once: a client that asks before it sends has been asked for nothing
     body = bytearray()

@@ -14,10 +14,12 @@ from starlette.responses import JSONResponse, Response
 
 from opsq import errors
 from opsq.errors import OpsqError
+from opsq.gateway.bodies import TooLong
 from opsq.gateway.connections import UnknownToken
 
 STATUSES: dict[type[OpsqError], int] = {
     errors.ChunkTooLarge: 413,
+    TooLong: 413,
     errors.UsageError: 400,
     errors.NotFound: 404,
     errors.Unreachable: 503,

@@ -1,5 +1,7 @@
 """Schedules over HTTP are those of `opsq schedule`, with the same options and the same documents."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from acceptance.http_api.conftest import serving
@@ -35,6 +37,15 @@ def test_put_takes_the_place_of_one_and_keeps_what_it_has_counted(queue, api):
     again = api.put("schedules/nightly", params={"when": "@hourly"})
     assert (again.status_code, again.json()["when"], again.json()["title"]) == (200, "@hourly", None)
     assert again.json()["open"] == 1
+
+
+def test_edits_at_the_same_time_all_hold_or_are_refused(queue, api):
+    api.put("schedules/nightly", params=WHEN)
+    with ThreadPoolExecutor(8) as threads:
+        options = [{"metadata": f"k{number}=1"} for number in range(16)]
+        statuses = list(threads.map(lambda one: api.patch("schedules/nightly", params=one).status_code, options))
+    assert set(statuses) <= {200, 409}
+    assert len(document(api, "schedules/nightly")["metadata"]) == statuses.count(200)
 
 
 def test_body_is_the_chunk(queue, api):

@@ -80,5 +80,6 @@ def test_chunk_that_is_too_large_for_a_schedule_says_what_to_do(queue):
 def test_name_that_is_taken_is_refused(queue):
     queue.ok("schedule", "add", "n", "@daily")
     refused = queue("schedule", "add", "n", "@hourly")
+    assert refused.status == 5
     assert "opsq schedule edit n" in refused.err
     assert queue.ok("schedule", "show", "n", "--json").json["when"] == "@daily"

@@ -111,14 +111,15 @@ async def put_schedule(call: Call, path: OfSchedule, query: ScheduleQuery) -> Sc
 async def edit_schedule(call: Call, path: OfSchedule, query: ScheduleQuery) -> ScheduleShape:  # type: ignore[valid-type]
     """Change what is given of a schedule, and nothing else; submissions already made are not affected.
 
-    Metadata is added. The body, if there is one, takes the place of the chunk.
+    Metadata is added. The body, if there is one, takes the place of the chunk. 409: another request has changed it
+    meanwhile; nothing was changed by this one.
     """
     given: Any = query
     chunk = await _chunk(call)
-    schedule = (await _find(call, path)).schedule
+    before = (await _find(call, path)).schedule
     timing, rules = made(Timing, given).as_fields(), made(Rules, given).as_fields()
-    changed = edited(schedule, given.when, chunk, timing, rules)
-    await call.ask(m.PutSchedule(call.next_id(), changed, True), m.Changed)
+    changed = edited(before, given.when, chunk, timing, rules)
+    await call.ask(m.PutSchedule(call.next_id(), changed, True, before), m.Changed)
     return ScheduleShape.from_state(await _find(call, path))
 
 
@@ -180,7 +181,7 @@ ENDPOINTS = (
     Endpoint("GET", "/schedules", list_schedules, (m.ShowSchedules,)),
     Endpoint("GET", _SCHEDULE, show_schedule, (m.ShowSchedules,), (NotFound,)),
     Endpoint("PUT", _SCHEDULE, put_schedule, _PUT, (*_FAILS, Conflict), 201, BODIES, statuses=(200,), needs_body=False),
-    Endpoint("PATCH", _SCHEDULE, edit_schedule, _PUT, _FAILS, consumes=BODIES, needs_body=False),
+    Endpoint("PATCH", _SCHEDULE, edit_schedule, _PUT, (*_FAILS, Conflict), consumes=BODIES, needs_body=False),
     Endpoint("DELETE", _SCHEDULE, remove_schedule, (m.RemoveSchedule,), _FAILS),
     Endpoint("POST", f"{_SCHEDULE}/pause", pause_schedule, (m.PauseSchedule,), _FAILS),
     Endpoint("POST", f"{_SCHEDULE}/resume", resume_schedule, (m.ResumeSchedule,), _FAILS),

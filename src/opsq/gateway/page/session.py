@@ -42,8 +42,7 @@ async def form_of(request: Request) -> dict[str, str]:
 
     Raises:
         NotPermitted: it comes from elsewhere.
-        UsageError: it is none.
-        HTTPException: it is too long.
+        UsageError: it is none, or too long.
     """
     body = await whole_body(request, FORM_LIMIT_BYTES)
     try:

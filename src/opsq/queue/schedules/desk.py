@@ -86,7 +86,7 @@ class ScheduleDesk:
 
         Raises:
             UsageError: it can never come, or its template makes no submission.
-            Conflict: there is one of its name.
+            Conflict: there is one of its name, or not the expected one.
             NotFound: there is none to replace.
         """
         schedule = request.schedule
@@ -95,6 +95,8 @@ class ScheduleDesk:
             raise NotFound(cause="unknown_schedule", name=schedule.name)
         if known is not None and not request.replaces:
             raise Conflict(cause="schedule_exists", name=schedule.name)
+        if known is not None and request.expected is not None and known.schedule not in (request.expected, schedule):
+            raise Conflict(cause="schedule_changed", name=schedule.name)  # not if the client has sent it again
         self._check_template(schedule)
         created_at = now.wall if known is None else known.row.created_at
         plan_of(schedule, created_at).check()

@@ -120,8 +120,10 @@ class HeldBack:
     def _wait(self, edge: Edge) -> Finding:
         reader = self._state.reader
         if edge.target < 0:
-            count = dependencies.unfinished_count(reader, ~edge.target, UNFINISHED_COUNTED)
+            count = dependencies.unfinished_count(reader, ~edge.target, UNFINISHED_COUNTED + 1)
             pair = _pair(*dependencies.pair_of(reader, edge.target))
+            if count > UNFINISHED_COUNTED:
+                return finding("waits_many", pair=pair, unfinished=UNFINISHED_COUNTED)
             return finding("waits_pair", pair=pair, unfinished=count) if count else finding("waits_first", pair=pair)
         state = dependencies.state_of(reader, edge.target) or ""
         code = "waits_ended" if edge.needs == "ended" else "waits_completed"

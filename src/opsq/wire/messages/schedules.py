@@ -44,12 +44,13 @@ class PutSchedule(Message):
     """Store a schedule. → Changed.
 
     `Conflict` if there is one of its name, unless `replaces`; then what it has counted stays. `NotFound` if it
-    `replaces` none.
+    `replaces` none, `Conflict` if that is another than `expected`.
     """
 
     id: Id
     schedule: Schedule
     replaces: bool = False
+    expected: Schedule | None = None
 
 
 class RemoveSchedule(Message):

@@ -274,6 +274,20 @@ def test_edit_keeps_what_was_counted_and_decided(rig: Rig) -> None:
     assert (len(made(rig)), state(rig).fired_count) == (2, 2)
 
 
+def test_of_two_edits_of_the_same_state_the_second_is_refused_and_may_be_repeated(rig: Rig) -> None:
+    before = schedule()
+    add(rig, before)
+    first, second = schedule(jitter_s=5.0), schedule(overlap="queue")
+    peer = rig.connect()
+    for _ in range(2):  # also when its client sends it again, for want of an answer
+        rig.only(peer, m.PutSchedule(next(rig.ids), first, True, before), m.Changed)
+    with pytest.raises(Conflict, match="Somebody else has just changed the schedule nightly"):
+        rig.ask(peer, m.PutSchedule(next(rig.ids), second, True, before))
+    assert state(rig).schedule == first
+    rig.only(peer, m.PutSchedule(next(rig.ids), second, True, first), m.Changed)
+    assert state(rig).schedule == second
+
+
 @pytest.mark.parametrize("change", ["edit", "pause"])
 def test_change_at_the_very_instant_does_not_cost_it_its_submission(rig: Rig, change: str) -> None:
     add(rig, schedule())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from opsq.errors import InvalidStrategy
+from opsq.queue.views import held_back
 from opsq.queue.views.held_back import LOOK_ROWS
 from opsq.wire import messages as m
 from unit.model.rig import Rig
@@ -104,6 +105,17 @@ def test_date_to_come_is_told(rig: Rig) -> None:
     assert code == "scheduled"
     [(found, all_details)] = held(rig)
     assert (found, all_details["submissions"], all_details["due_at"]) == ("some_scheduled", 2, details["due_at"])
+
+
+def test_more_to_wait_for_than_is_counted_is_told_as_more(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_back, "UNFINISHED_COUNTED", 2)
+    for _ in range(2):
+        rig.submit(1, metadata={"batch": 7})
+    waiting = rig.submit(1, after=[m.Dependency(key="batch", value=7)])
+    counted = {"pair": "batch=7", "unfinished": 2}
+    assert held(rig, waiting)[1] == ("waits_pair", counted)
+    rig.submit(1, metadata={"batch": 7})
+    assert held(rig, waiting)[1] == ("waits_many", counted)
 
 
 def test_submission_that_nobody_takes_is_told(rig: Rig) -> None:

@@ -26,9 +26,9 @@ def edit(
     """
     chunk = None if content is None else read_whole(content)
     with caller.connect() as daemon:
-        schedule = find(daemon, name).schedule
-        schedule = edited(schedule, when, chunk, timing.as_fields(), rules.as_fields())
-        daemon.call(PutSchedule(daemon.next_id(), schedule, True), Changed)
+        before = find(daemon, name).schedule
+        schedule = edited(before, when, chunk, timing.as_fields(), rules.as_fields())
+        daemon.call(PutSchedule(daemon.next_id(), schedule, True, before), Changed)
         state = find(daemon, name)
     caller.changed(1)
     remark_next(caller, state)
