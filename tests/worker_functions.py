@@ -5,10 +5,13 @@ It must import nothing that a worker does not need, since each process that is s
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
 import time
+from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +116,53 @@ def obedient(chunk: Any) -> bytes:
         finally:
             cleaned.write_text("")
     return b"%d" % os.getpid()
+
+
+_begun: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+_ended: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+"""By their first words, the chunks that `awaited` has begun, and ended, in this process."""
+
+
+async def awaited(chunk: Any) -> bytes:
+    """Do what the chunk says, as one of many at once."""
+    word, _, rest = (await chunk.data()).decode().partition(" ")
+    _begun[word].set()
+    try:
+        if word.startswith("with"):
+            await _begun[rest].wait()
+        elif word.startswith("behind"):
+            await _ended[rest].wait()
+        elif word == "hang":
+            await asyncio.sleep(3600)
+        elif word == "stubborn":
+            while True:
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(3600)
+        elif word == "block":
+            wait_for_ever()
+        elif word == "cancelled":
+            raise asyncio.CancelledError
+        elif word == "clean":
+            begun, cleaned = map(Path, rest.split(" "))
+            begun.write_text(str(os.getpid()))
+            try:
+                await asyncio.sleep(3600)
+            finally:
+                cleaned.write_text("")
+        elif word == "then":
+            return opsq.Done(b"then", [opsq.FollowUp([rest.encode()])])  # type: ignore[return-value]
+        elif word == "attached":
+            return b"%s %s %d" % (await chunk.attachment(), chunk.metadata["tenant"].encode(), chunk.index)
+        else:
+            return obedient(chunk.view)
+        return word.encode()
+    finally:
+        _ended[word].set()
+
+
+async def twice_awaited(operation: Any) -> Any:
+    await asyncio.sleep(0)
+    return operation * 2
 
 
 def wait_for_ever() -> None:

@@ -20,7 +20,7 @@ import opsq
 import worker_functions as zoo
 from daemons import running
 from opsq.client.core.outcome import Tally
-from opsq.client.sync import worker_pool
+from opsq.client.sync import child_process
 from opsq.errors import StoreNotVisible, UsageError, WorkFailed
 from opsq.queue.policy import Policy
 from opsq.settings import Settings
@@ -163,7 +163,7 @@ def test_memory_that_short_chunks_take_together_ends_their_worker(
     queue: opsq.Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """None of them runs for as long as memory is left unmeasured, on a busy machine neither."""
-    monkeypatch.setattr(worker_pool, "MEMORY_LOOK_S", 0.3)
+    monkeypatch.setattr(child_process, "MEMORY_LOOK_S", 0.3)
     submission = queue.submit([b"leak"] * 400, on_dead="keep", max_attempts=1)
     tally = run(queue, max_memory_bytes=128 << 20)
     assert tally.failed_count > 0

@@ -53,7 +53,7 @@ DIFFERENT = {
     "Consumer.attachment": "as reader",
     "Consumer.complete_chunk": "as reader",
     "Consumer.extend": "as reader",
-    "Consumer.run_each_chunk": "concurrency, not jobs and mode: coroutines have no threads or processes",
+    "Consumer.run_each_chunk": "an event loop has no jobs and modes: coroutines need no threads and processes",
 }
 """What may differ, and why."""
 

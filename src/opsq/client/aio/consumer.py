@@ -115,8 +115,8 @@ class AsyncConsumer(AsyncVerdictSender):
         **options: Any,
     ) -> Tally:
         """Call `f` for each operation; see `Consumer.run_each_operation`. Those of one chunk follow one another."""
-        from opsq.client.aio.function_runner import is_awaited
         from opsq.client.core.operations import EachOperation
+        from opsq.client.core.outcome import is_awaited
 
         each = EachOperation(f, serialisation, result_serialisation, keeps_results=keeps_results)
         return await self.run_each_chunk(each.awaited if is_awaited(f) else each, **options)

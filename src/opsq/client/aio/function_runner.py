@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
-import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opsq.client.core.chunk_view import ChunkView
-from opsq.client.core.outcome import CHUNK_ERRORS, Done, Outcome, Tally, failed, log_failure, outcome_of, succeeded
+from opsq.client.core.outcome import Outcome, Tally, is_awaited, log_failure, outcome_awaited, outcome_of
 from opsq.errors import OpsqError, UsageError
 
 if TYPE_CHECKING:
@@ -25,11 +23,6 @@ if TYPE_CHECKING:
     from opsq.wire.messages import SubmissionContent
 
 Work = Callable[["AsyncChunk"], Awaitable[Outcome]]
-
-
-def is_awaited(f: Callable[..., Any]) -> bool:
-    """Whether what a function returns is to be awaited."""
-    return inspect.iscoroutinefunction(f) or inspect.iscoroutinefunction(getattr(f, "__call__", None))  # noqa: B004
 
 
 class AsyncChunkSource(NamedTuple):
@@ -125,17 +118,8 @@ async def run(source: AsyncChunkSource, f: Callable[[Any], Any], *, concurrency:
 
 def _awaiting(f: Callable[[Any], Awaitable[Any]]) -> Work:
     async def work(chunk: AsyncChunk) -> Outcome:
-        started_at = time.monotonic()
-        try:
-            with chunk.tracing():
-                result = await f(chunk)
-                outcome = succeeded(result)
-                if isinstance(result, Done):
-                    outcome.then = await chunk.prepare(result.then)
-        except CHUNK_ERRORS as error:
-            outcome = failed(error)
-        outcome.run_s = time.monotonic() - started_at
-        return outcome
+        with chunk.tracing():
+            return await outcome_awaited(f, chunk)
 
     return work
 

@@ -199,7 +199,8 @@ class AsyncVerdictSender(ConsumerBase):
     async def _send_if_full(self) -> None:
         """After a verdict: send if enough has come together, wait if too much is unanswered."""
         verdicts = self._verdicts
-        if verdicts.buffered_count >= BUFFERED_LIMIT_COUNT or verdicts.buffered_bytes >= BUFFERED_LIMIT_BYTES:
+        is_full = verdicts.buffered_count >= BUFFERED_LIMIT_COUNT or verdicts.buffered_bytes >= BUFFERED_LIMIT_BYTES
+        if is_full or self._is_waiting():
             await self._flush()
         else:
             self._flush_within(FLUSH_S)

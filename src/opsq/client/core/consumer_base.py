@@ -107,6 +107,10 @@ class ConsumerBase(ABC):
     def _is_stopped(self) -> bool:
         return self._is_stopping or bool(self._verdicts.errors)
 
+    def _is_waiting(self) -> bool:
+        """Whether somebody waits for a chunk, for which the verdict on another one may make room."""
+        return self._ask is not None and not self._ledger.ready_count
+
     def _has_room(self) -> bool:
         return self._verdicts.unanswered_count <= UNANSWERED_LIMIT_COUNT or bool(self._verdicts.errors)
 

@@ -5,11 +5,12 @@ This file gives no verdicts: those who called the function do.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -75,7 +76,7 @@ class Done:
 class Outcome(msgspec.Struct, array_like=True, tag=True):
     """What became of one call. `result` is None if the attempt failed.
 
-    `aside` is for whoever runs the worker process, not for the daemon.
+    `aside` and `lane` are for whoever runs the worker process, not for the daemon.
     """
 
     result: bytes | None
@@ -87,6 +88,7 @@ class Outcome(msgspec.Struct, array_like=True, tag=True):
     signal: int | None = None
     then: list[NewSubmission] = []
     aside: bytes | None = None
+    lane: int = 0
 
 
 class Tally(NamedTuple):
@@ -117,6 +119,25 @@ def outcome_of(f: Callable[[Any], Any], chunk: Any) -> Outcome:
         outcome = succeeded(result)
         if isinstance(result, Done):
             outcome.then = chunk.prepare(result.then)
+    except CHUNK_ERRORS as error:
+        outcome = failed(error)
+    outcome.run_s = time.monotonic() - started_at
+    return outcome
+
+
+def is_awaited(f: Callable[..., Any]) -> bool:
+    """Whether what a function returns is to be awaited."""
+    return inspect.iscoroutinefunction(f) or inspect.iscoroutinefunction(getattr(f, "__call__", None))  # noqa: B004
+
+
+async def outcome_awaited(f: Callable[[Any], Awaitable[Any]], chunk: Any) -> Outcome:
+    """Await `f(chunk)`; see `outcome_of`."""
+    started_at = time.monotonic()
+    try:
+        result = await f(chunk)
+        outcome = succeeded(result)
+        if isinstance(result, Done):
+            outcome.then = await chunk.prepare(result.then)
     except CHUNK_ERRORS as error:
         outcome = failed(error)
     outcome.run_s = time.monotonic() - started_at

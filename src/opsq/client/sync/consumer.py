@@ -22,9 +22,9 @@ from opsq.client.sync.verdict_sender import VerdictSender
 from opsq.errors import UsageError
 
 if TYPE_CHECKING:
-    from opsq.client.core.outcome import Done, Tally
+    from opsq.client.core.outcome import Tally
+    from opsq.client.sync.child_process import Program
     from opsq.client.sync.function_runner import Mode, OnInterrupt
-    from opsq.client.sync.worker_pool import Program
     from opsq.serialisation import Serialisation
 
 
@@ -83,9 +83,10 @@ class Consumer(VerdictSender):
 
     def run_each_chunk(
         self,
-        f: Callable[[Any], bytes | Done | None] | Program,
+        f: Callable[[Any], Any] | Program,
         *,
         jobs: int = 1,
+        concurrency: int = 1,
         mode: Mode = "threads",
         until_empty: bool = True,
         until_idle: bool = False,
@@ -105,7 +106,11 @@ class Consumer(VerdictSender):
             f: gives the result, as bytes; None for an empty one, `Done` for one with follow-ups. In threads it gets the
                 `Chunk`, and may also give it its verdict itself; in processes a view that can only be read, and it must
                 stand at the top level of a module, or be packed already.
-            jobs: how many chunks are worked on at once.
+            jobs: how many chunks are worked on at once; with a coroutine function, how many processes await.
+            concurrency: how many chunks each process awaits at once, with a coroutine function (`async def`), which
+                needs processes and gets a view like an `AsyncChunk`. A chunk that takes too long is cancelled alone; a
+                process that dies costs each chunk that it held an attempt. With reservations by leases, those stay
+                reserved until `max_runtime_s` after their start: what they had called may still work on them.
             mode: "threads" (with one job: the calling thread), or "processes", for work that keeps the processor busy.
                 A process that dies costs its chunk one attempt, with the signal named, and is replaced.
             until_empty: see `chunks`.
@@ -145,11 +150,13 @@ class Consumer(VerdictSender):
             flush=self.flush,
             describe=self.describe,
             welcome=self._link.welcome,
+            is_leased=self._lease_s is not None,
         )
         return run(
             source,
             f,
             jobs=jobs,
+            concurrency=concurrency,
             mode=mode,
             max_runtime_s=max_runtime_s,
             max_memory_bytes=max_memory_bytes,
@@ -181,10 +188,10 @@ class Consumer(VerdictSender):
         Cost: besides `f`, 0.1 to 0.5 µs an operation, in chunks of 1000 small ones; a chunk is in memory as a whole.
         """
         from opsq.client.core.operations import EachOperation
+        from opsq.client.core.outcome import is_awaited
 
-        return self.run_each_chunk(
-            EachOperation(f, serialisation, result_serialisation, keeps_results=keeps_results), **options
-        )
+        each = EachOperation(f, serialisation, result_serialisation, keeps_results=keeps_results)
+        return self.run_each_chunk(each.awaited if is_awaited(f) else each, **options)
 
     def want(self, count: int | None = None, *, wait_s: float | None = None, until_empty: bool = False) -> None:
         """Have chunks reserved ahead, unless a reserve is on its way; returns at once. `take` hands them out.

@@ -15,13 +15,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from opsq.client.core.drain_signals import DrainSignals
-from opsq.client.core.outcome import Outcome, Tally, log_failure, outcome_of
+from opsq.client.core.outcome import Outcome, Tally, is_awaited, log_failure, outcome_of
 from opsq.content.manifest import known_input
 from opsq.errors import OpsqError, UsageError
 
 if TYPE_CHECKING:
+    from opsq.client.sync.child_process import Program
     from opsq.client.sync.chunk import Chunk
-    from opsq.client.sync.worker_pool import Program
     from opsq.wire.messages import SubmissionContent, Welcome
 
 Mode = Literal["threads", "processes"]
@@ -92,6 +92,7 @@ class ChunkSource(NamedTuple):
         flush: waits until every verdict is durable.
         describe: what the daemon said of a submission; raises `NotFound` when it was removed.
         welcome: what the daemon said to the consumer.
+        is_leased: reservations outlive the consumer.
     """
 
     take: Callable[[], Chunk | None]
@@ -101,6 +102,7 @@ class ChunkSource(NamedTuple):
     flush: Callable[[], None]
     describe: Callable[[int], SubmissionContent]
     welcome: Welcome
+    is_leased: bool
 
 
 class Run:
@@ -222,7 +224,8 @@ class Run:
             self._count("released")
         elif _give(chunk, outcome):
             self._count("failed")
-            self._on_failed(chunk)
+            with self._counting:
+                self._on_failed(chunk)
         else:
             self._count("completed" if outcome.result is not None else "released")
 
@@ -248,6 +251,7 @@ def run(
     f: Callable[[Any], Any] | Program,
     *,
     jobs: int,
+    concurrency: int,
     mode: Mode,
     max_runtime_s: float | None,
     max_memory_bytes: int | None,
@@ -259,8 +263,21 @@ def run(
         raise UsageError(f"on_interrupt is {on_interrupt!r}; it must be 'raise' or 'return'.")
     if jobs < 1:
         raise UsageError(f"jobs is {jobs}; it must be at least 1.")
+    if concurrency < 1:
+        raise UsageError(f"concurrency is {concurrency}; it must be at least 1.")
+    awaited = is_awaited(f) if callable(f) else f.is_awaited
+    if concurrency > 1 and not awaited:
+        raise UsageError(
+            "concurrency is for coroutine functions (async def): several chunks are awaited at once.",
+            hint="jobs says how many chunks another function is called for at once.",
+        )
     slots: Sequence[Slot]
     on_failed: Callable[[Chunk], object] = bool
+    if mode == "threads" and awaited:
+        raise UsageError(
+            f"{f!r} is a coroutine function, which no thread awaits.",
+            hint="Give mode='processes', or await it on an event loop of yours: opsq.connect_async().",
+        )
     if mode == "threads" and callable(f):
         if max_runtime_s is not None or max_memory_bytes is not None:
             name = "max_memory_bytes" if max_runtime_s is None else "max_runtime_s"
@@ -268,11 +285,21 @@ def run(
         slots = [LocalSlot(f) for _ in range(jobs)]
         grace_s = None
     elif mode == "processes":
-        from opsq.client.sync.worker_pool import Limits, WorkerSlot, program_of
+        from opsq.client.sync.child_process import Limits, program_of
+        from opsq.client.sync.worker_pool import WorkerSlot
 
         program = program_of(f) if callable(f) else f
         limits, on_failed = Limits(max_runtime_s, max_memory_bytes), program.on_failed
-        slots = [WorkerSlot(source.describe, source.welcome, program, limits) for _ in range(jobs)]
+        of_process = (source.describe, source.welcome, program, limits)
+        if awaited:
+            from opsq.client.sync.awaiting_pool import AwaitingProcess
+
+            processes = [
+                AwaitingProcess(*of_process, lanes_count=concurrency, holds=source.is_leased) for _ in range(jobs)
+            ]
+            slots = [lane for process in processes for lane in process.lanes]
+        else:
+            slots = [WorkerSlot(*of_process) for _ in range(jobs)]
     else:
         raise UsageError(f"mode is {mode!r}; it must be 'threads' or 'processes'.")
     tally = Run(source, slots, grace_s, on_failed).run(is_inline=mode == "threads" and jobs == 1)

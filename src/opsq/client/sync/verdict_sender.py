@@ -258,7 +258,7 @@ class VerdictSender(ConsumerBase):
         """After a verdict: send if enough has come together, wait if too much is unanswered."""
         verdicts = self._verdicts
         is_full = verdicts.buffered_count >= BUFFERED_LIMIT_COUNT and not is_bulk
-        if is_full or verdicts.buffered_bytes >= BUFFERED_LIMIT_BYTES:
+        if is_full or verdicts.buffered_bytes >= BUFFERED_LIMIT_BYTES or self._is_waiting():
             self._flush()
         else:
             self._link.flush_within(FLUSH_S)

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from opsq.client.sync.child_process import Program
 from opsq.client.sync.connection import Connection
-from opsq.client.sync.worker_pool import Program
 from opsq.errors import OpsqError, from_code
 from opsq.runner import pool
 from opsq.runner.pool_options import ConsumeOptions
