@@ -19,11 +19,10 @@ from opsq.gateway.bodies import Bodies
 from opsq.gateway.context import Context
 from opsq.gateway.cross_origin import CrossOrigin
 from opsq.gateway.page import door as page
-from opsq.gateway.records import door as records
+from opsq.gateway.records.door import Door, Records
 from opsq.gateway.traced import Traced
 
 DOORS: tuple[Callable[[Context], list[BaseRoute]], ...] = (
-    records.routes,
     api.routes,
     page.routes,
     health.routes,
@@ -34,6 +33,7 @@ DOORS: tuple[Callable[[Context], list[BaseRoute]], ...] = (
 
 def make_app(context: Context) -> Starlette:
     """The application of a gateway. Its connections are closed when it ends."""
+    records = Records(context)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -43,12 +43,13 @@ def make_app(context: Context) -> Starlette:
             await context.connections.close()
 
     return Starlette(
-        routes=[route for door in DOORS for route in door(context)],
+        routes=[*records.routes, *(route for door in DOORS for route in door(context))],
         middleware=[
             *([Middleware(CrossOrigin, origins=context.allow_origins)] if context.allow_origins else []),
             Middleware(Access, exposure=context.exposure, asks_itself=page.owns),
             Middleware(Bodies),
             Middleware(Traced),
+            Middleware(Door, records=records),
         ],
         exception_handlers={
             OpsqError: problems.opsq_problem,

@@ -57,12 +57,12 @@ async def whole_body(request: Request, limit_bytes: int) -> bytes:
         TooLong: it is longer.
         ClientDisconnect: the client has gone.
     """
-    too_long = TooLong(f"The body may have at most {limit_bytes} bytes here.")
-    if int(request.headers.get("content-length", "0")) > limit_bytes:
-        raise too_long  # at once: a client that asks before it sends has been asked for nothing
     body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > limit_bytes:
-            raise too_long
-    return bytes(body)
+    if int(request.headers.get("content-length", "0")) <= limit_bytes:  # else a client that asks first sends nothing
+        async for part in request.stream():
+            body += part
+            if len(body) > limit_bytes:
+                break
+        else:
+            return bytes(body)
+    raise TooLong(f"The body may have at most {limit_bytes} bytes here.")
