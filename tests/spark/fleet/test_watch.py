@@ -19,6 +19,7 @@ from opsq.spark.fleet import driver, watch
 from opsq.spark.fleet.driver import FleetSummary
 from opsq.spark.fleet.tasks import Plan, TaskSummary
 from opsq.spark.fleet.watch import FleetWatch
+from opsq.spark.source import daemon_address
 from opsq.spark.source.daemon_address import Daemon
 from opsq.wire.messages import Counts
 from waiting import wait_until
@@ -96,14 +97,14 @@ def test_counts_of_tasks_are_taken_where_the_daemon_was_not_asked() -> None:
 def test_daemon_that_is_away_is_reported_and_so_is_its_return(
     daemon: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(watch, "AWAY_S", 0.1)
+    monkeypatch.setattr(daemon_address, "AWAY_S", 0.1)
     monkeypatch.setattr(watch, "_LOOK_S", 0.05)
     with caplog.at_level(logging.WARNING, "opsq"), watching(daemon) as seen:
         wait_until(lambda: seen.before is not None, DEADLINE_S, "the daemon was asked")
         end(daemon)
         wait_until(lambda: "No daemon has answered at" in caplog.text, DEADLINE_S, "its absence is reported")
         lifecycle.start(daemon)
-        wait_until(lambda: "The daemon answers again" in caplog.text, DEADLINE_S, "its return is reported")
+        wait_until(lambda: "answers again" in caplog.text, DEADLINE_S, "its return is reported")
     assert caplog.text.count("No daemon has answered") == 1
     assert seen.after is not None
 

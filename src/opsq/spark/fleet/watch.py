@@ -6,27 +6,22 @@ counted what it did. Progress is shown where a person sees it, on a terminal or 
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from opsq.client.core.address import show_address
-from opsq.client.sync.queue import Queue, connect
+from opsq.client.sync.queue import Queue
 from opsq.documents.progress_meter import ProgressMeter
-from opsq.errors import NotFound, OpsqError, Unreachable
+from opsq.errors import NotFound, OpsqError
 
 if TYPE_CHECKING:
     from opsq.spark.source.daemon_address import Daemon
     from opsq.wire.messages import Counts
 
-AWAY_S = 30.0
-"""How long no daemon answers before that is said."""
 _LOOK_S = 0.5
 _LAST_LOOK_S = 5.0
 """How long the daemon may be away (being restarted) when the last counts are taken."""
-_log = logging.getLogger("opsq")
 
 
 class FleetWatch:
@@ -39,7 +34,7 @@ class FleetWatch:
     """
 
     def __init__(self, daemon: Daemon, submission_id: int | None, *, shows_progress: bool = False) -> None:
-        self._daemon = daemon
+        self._dial = daemon.dial("spark-driver")
         self._submission_id = submission_id
         self._shows_progress = shows_progress
         self._is_over = threading.Event()
@@ -89,8 +84,7 @@ class FleetWatch:
             OpsqError: it does not answer.
         """
         if self._queue is None:
-            daemon = self._daemon
-            self._queue = connect(daemon.address, token=daemon.token, name="spark-driver", reconnect_s=0.0)
+            self._queue = Queue(self._dial, reconnect_s=0.0)
         try:
             if self._submission_id is None:
                 return self._queue.status().total
@@ -103,29 +97,13 @@ class FleetWatch:
             raise
 
     def _watch(self) -> None:
-        away_since: float | None = None
-        is_said = False
         while not self._is_over.wait(_LOOK_S):
-            now = time.monotonic()
             try:
                 self.latest = self._look()
-            except Unreachable:
-                away_since = now if away_since is None else away_since
-                if not is_said and now - away_since >= AWAY_S:
-                    is_said = True
-                    _log.warning(
-                        "No daemon has answered at %s for %.0f s. The fleet waits, and goes on when it is back.",
-                        show_address(self._daemon.address),
-                        now - away_since,
-                    )
             except OpsqError:
-                continue  # the tasks meet it too, and say so
-            else:
-                if is_said:
-                    _log.warning("The daemon answers again; the fleet goes on.")
-                away_since, is_said = None, False
-                if self._bar is not None and self.latest is not None:
-                    self._bar.show(self.latest, now)
+                continue  # that it is away is said by the dial; the tasks meet anything else too
+            if self._bar is not None and self.latest is not None:
+                self._bar.show(self.latest, time.monotonic())
 
 
 class _Bar:

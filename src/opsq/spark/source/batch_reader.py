@@ -21,7 +21,7 @@ from opsq.spark.formats.schema_guess import schema_of
 from opsq.spark.formats.schema_merge import merged
 from opsq.spark.formats.schemas import arrow_schema, read_schema, selected, spark_schema
 from opsq.spark.formats.stored_schemas import STORED_FORMATS, StoredSchemas
-from opsq.spark.source.daemon_address import PATIENCE_S, Daemon, resolve
+from opsq.spark.source.daemon_address import Daemon, resolve
 from opsq.spark.source.result_fetch import (
     FINAL_STATES,
     Fetched,
@@ -368,6 +368,6 @@ class OpsqReader(ResultRead, DataSourceReader):
         """The rows of one run of chunks, on an executor."""
         if not isinstance(partition, ChunkRun):
             return  # Spark makes a partition of its own when there are no chunks
-        with self.daemon.open(patience_s=PATIENCE_S) as queue:
+        with self.daemon.open(is_planned=True) as queue:
             results = fetch(queue, self.source, partition.first, partition.end, skips_dead=self.options.skips_dead)
             yield from self.batches.of(results, partition.attempts)

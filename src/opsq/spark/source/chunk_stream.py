@@ -20,7 +20,7 @@ from opsq.errors import UsageError
 from opsq.spark.formats.schema_guess import schema_of
 from opsq.spark.formats.schemas import read_schema, spark_schema
 from opsq.spark.source.batch_reader import Batches, ChunkPieces, ResultForm, check_schema, whole_schema
-from opsq.spark.source.daemon_address import PATIENCE_S, resolve
+from opsq.spark.source.daemon_address import resolve
 from opsq.spark.source.lease_stream import (
     LeaseStream,
     StreamPosition,
@@ -129,7 +129,7 @@ class OpsqChunkReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The rows of some chunks, on an executor."""
         if not isinstance(partition, ChunkPieces):
             return
-        with self.daemon.open(patience_s=PATIENCE_S) as queue:
+        with self.daemon.open(is_planned=True) as queue:
             for submission_id in dict.fromkeys(piece.submission_id for piece in partition.pieces):
                 pieces = [piece for piece in partition.pieces if piece.submission_id == submission_id]
                 described = describe(queue, submission_id)

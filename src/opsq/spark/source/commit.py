@@ -150,7 +150,7 @@ def submit_parts(
         is_durable=plan.store.is_durable,
     )
     trace = plan.options.traceparent or traces.current()
-    with plan.daemon.open(patience_s=PATIENCE_S) as queue, traces.given(trace):
+    with plan.daemon.open(is_planned=True) as queue, traces.given(trace):
         new = queue.describe(plan.request_key, content, **plan.options.rules)
         submission = queue.submit_many([new], wait_for_room=plan.options.wait_for_room)[0]
         if not parts:

@@ -1,11 +1,12 @@
 """How Spark's processes reach the daemon and its store: resolved where options are read, then sent to executors.
 
 This file must not import PySpark. Executors have neither the settings nor the environment of the driver, so they get an
-address, a token and the URL of the store; nothing here ever shows the token.
+address, a token and the URL of the store; nothing here ever shows the token. A daemon that was met once is waited for.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import time
@@ -13,7 +14,8 @@ import time
 import msgspec
 
 from opsq.client.core.address import Address, TlsAddress, find_daemon, show_address
-from opsq.client.sync.queue import Queue, connect
+from opsq.client.core.transport import Dial, Wire
+from opsq.client.sync.queue import Queue, dial_to
 from opsq.content.content_store import Store
 from opsq.content.store_kinds import open_store
 from opsq.errors import InputUnreadable, OpsqError, StoreNotVisible, Unreachable
@@ -21,9 +23,41 @@ from opsq.spark.source.source_options import DaemonOptions
 from opsq.wire.messages import Describe, Described, SubmissionContent
 
 PATIENCE_S = 30.0
-"""How long a daemon may be away (being restarted) before a task or a commit fails."""
+"""How long a task on another host tries to reach a daemon that it has not met: the address may be no good there."""
 PLAN_PATIENCE_S = 5.0
 """The same before a job is refused: long enough for a restart, short enough to report soon that there is no daemon."""
+AWAY_S = 30.0
+"""How long no daemon answers before that is said."""
+_PAUSE_S = 0.25
+_met: set[Address] = set()
+"""Where this process has met a daemon."""
+_log = logging.getLogger("opsq")
+
+
+class Absence:
+    """Says once that no daemon has answered for 30 seconds, and once that it is back, as long as somebody asks."""
+
+    def __init__(self, address: Address) -> None:
+        self._place = show_address(address)
+        self._since: float | None = None
+        self._is_said = False
+
+    def note(self, *, is_away: bool) -> None:
+        """Take note of whether a daemon answered just now."""
+        if not is_away:
+            if self._is_said:
+                _log.warning("The daemon at %s answers again; the work goes on.", self._place)
+            self._since, self._is_said = None, False
+            return
+        now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        if not self._is_said and now - self._since >= AWAY_S:
+            self._is_said = True
+            _log.warning(
+                "No daemon has answered at %s for %.0f s. The work waits, and goes on when it is back.",
+                self._place,
+                now - self._since,
+            )
 
 
 class Daemon(msgspec.Struct, frozen=True):
@@ -32,35 +66,66 @@ class Daemon(msgspec.Struct, frozen=True):
     Attributes:
         address: a socket path, or host and port.
         token: for TCP, else empty.
+        host: of the process that found it.
     """
 
     address: Address
     token: str
+    host: str = ""
 
     def __repr__(self) -> str:
         return f"Daemon({show_address(self.address)!r})"
 
-    def open(self, *, patience_s: float | None = None, name: str = "") -> Queue:
-        """Connect, retrying for up to `patience_s` seconds (by default as for a plan); `status` shows `name`.
+    def open(self, *, patience_s: float | None = None, is_planned: bool = False, name: str = "") -> Queue:
+        """Connect, and wait for a daemon that is away: for as long as it takes if it is known to have been there.
+
+        Args:
+            patience_s: wait for so long, now and whenever the connection breaks, whatever is known; None: the rest.
+            is_planned: whoever sent this here had met the daemon, so on its host it is away, not elsewhere.
+            name: shown by `status`.
 
         Raises:
             Unreachable: nothing answers; the hint says what executors need.
             InputUnreadable: a file of the address is not here.
         """
-        deadline = time.monotonic() + (PLAN_PATIENCE_S if patience_s is None else patience_s)
-        while True:
+        here = socket.gethostname()
+        is_known = patience_s is None and (self.address in _met or (is_planned and self.host == here))
+        first_s = (PATIENCE_S if is_planned else PLAN_PATIENCE_S) if patience_s is None else patience_s
+        deadline = time.monotonic() + first_s
+        try:
+            dial = self.dial(name or f"spark-{here}")
+            while True:
+                try:
+                    queue = Queue(dial, reconnect_s=None if patience_s is None else PATIENCE_S)
+                except Unreachable as error:
+                    left_s = _PAUSE_S if is_known else deadline - time.monotonic()
+                    if left_s <= 0:
+                        raise self._unreachable(error) from error
+                    time.sleep(min(_PAUSE_S, left_s))
+                else:
+                    _met.add(self.address)
+                    return queue
+        except InputUnreadable as error:
+            raise InputUnreadable(
+                f"From {here}: {error.message}",
+                hint="Each executor reads the files of a tls:// address itself: put them at the same path on all.",
+            ) from error
+
+    def dial(self, name: str) -> Dial:
+        """What opens connections, each time that one is lost; it says when the daemon has long been away."""
+        open_wire = dial_to(self.address, token=self.token, name=name)
+        absence = Absence(self.address)
+
+        def dial() -> Wire:
             try:
-                named = name or f"spark-{socket.gethostname()}"
-                return connect(self.address, token=self.token, name=named, reconnect_s=PATIENCE_S)
-            except InputUnreadable as error:
-                raise InputUnreadable(
-                    f"From {socket.gethostname()}: {error.message}",
-                    hint="Each executor reads the files of a tls:// address itself: put them at the same path on all.",
-                ) from error
-            except Unreachable as error:
-                if time.monotonic() >= deadline:
-                    raise self._unreachable(error) from error
-                time.sleep(min(0.25, max(deadline - time.monotonic(), 0.0)))
+                wire = open_wire()
+            except Unreachable:
+                absence.note(is_away=True)
+                raise
+            absence.note(is_away=False)
+            return wire
+
+        return dial
 
     def _unreachable(self, error: OpsqError) -> Unreachable:
         here = socket.gethostname()
@@ -114,7 +179,7 @@ def resolve(options: DaemonOptions) -> Daemon:
     if isinstance(address, TlsAddress):  # executors run in other folders
         files = [path and os.path.abspath(path) for path in address[2:]]
         address = TlsAddress(address.host, address.port, *files)
-    return Daemon(address, token)
+    return Daemon(address, token, socket.gethostname())
 
 
 def store_of(queue: Queue) -> StoreAccess:

@@ -89,6 +89,12 @@ class OpsqDataSource(DataSource):
     without AS SELECT is refused, and so is reading one. INSERT INTO, CREATE TABLE … AS SELECT and .saveAsTable() look
     like .save() to it, and make a submission beside a table that cannot be read: use `opsq.spark.write`.
 
+    A daemon that is away is waited for, in plans, tasks, commits and streams, and asked where it was found, whatever
+    other ports it comes back with. After 30 seconds the log `opsq` of the process that waits has a warning (so the log
+    of the driver or an executor), and another when it is back. One that the process has not met yet is an error, after
+    5 seconds on the driver and 30 on another host. Stopping a written stream waits for a commit under way;
+    spark.sql.streaming.stopTimeout bounds that.
+
     Over Spark Connect all of this works if opsq is installed on the server and its executors. Options are resolved
     there: without stateDir and address the server's settings name the daemon, and tokenFile is a file on the server. A
     server shows the options of operations in its UI and its event log, so with `token` call `opsq.spark.register`

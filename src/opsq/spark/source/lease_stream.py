@@ -18,7 +18,7 @@ from opsq.content.manifest import decode
 from opsq.errors import NotFound, OpsqError, UsageError
 from opsq.ids import mask_indexes
 from opsq.spark.formats.chunk_format import ChunkFormat, read_chunk_format
-from opsq.spark.source.daemon_address import PATIENCE_S, Daemon, content_of
+from opsq.spark.source.daemon_address import Daemon, content_of
 from opsq.spark.source.result_fetch import Fetched, Pieces
 from opsq.wire.messages import (
     Complete,
@@ -88,7 +88,7 @@ class LeaseStream:
         self._kept: list[HeldChunks] = []
         """The part of it that can be read."""
         self._is_over = threading.Event()
-        self._queue = daemon.open(patience_s=PATIENCE_S, name=consumer)
+        self._queue = daemon.open(is_planned=True, name=consumer)
         self._keeper = threading.Thread(target=self._keep_on, name="opsq-keeper", daemon=True)
         self._keeper.start()
 

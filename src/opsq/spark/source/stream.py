@@ -31,7 +31,6 @@ from opsq.spark.formats.schemas import arrow_schema
 from opsq.spark.source.batch_reader import ChunkPieces, ResultRead
 from opsq.spark.source.batch_writer import plan_write, write_rows
 from opsq.spark.source.commit import PartMessage, submit_parts, withdraw
-from opsq.spark.source.daemon_address import PATIENCE_S
 from opsq.spark.source.result_fetch import (
     FINAL_STATES,
     PARTITION_CHUNKS,
@@ -124,7 +123,7 @@ class OpsqStreamReader(ResultRead, DataSourceStreamReader, SupportsTriggerAvaila
         """The rows of some completed chunks, on an executor."""
         if not isinstance(partition, ChunkPieces):
             return
-        with self.daemon.open(patience_s=PATIENCE_S) as queue:
+        with self.daemon.open(is_planned=True) as queue:
             results = fetch_pieces(queue, self.source, partition.pieces)
             yield from self.batches.of(results, attempts_by_chunk(partition.pieces))
 
@@ -143,7 +142,7 @@ class OpsqStreamReader(ResultRead, DataSourceStreamReader, SupportsTriggerAvaila
     def _open(self) -> Queue:
         """The connection of the process that plans, kept from batch to batch."""
         if self._queue is None:
-            self._queue = self.daemon.open(patience_s=PATIENCE_S)
+            self._queue = self.daemon.open(is_planned=True)
         return self._queue
 
     def _check_kept(self, place: int, count: int) -> None:
