@@ -171,7 +171,7 @@ def _decode_apart(frame: bytes | memoryview) -> list[Request | ImpossibleRequest
             found.append(decode(msgspec.msgpack.Decoder(kind), raw))
         except UndecodableFrame as error:
             request_id = fields[0] if "id" in kind.__struct_fields__ and fields else None
-            is_answerable = isinstance(request_id, int) and 0 <= request_id < 1 << 63
+            is_answerable = type(request_id) is int and 0 <= request_id < 1 << 63  # a boolean is an int, too
             if "id" in kind.__struct_fields__ and not is_answerable:
                 raise
             found.append(ImpossibleRequest(request_id, refusal(kind, str(error))))

@@ -60,6 +60,13 @@ def test_what_cannot_be_answered_is_the_end_of_the_connection(request_: Any) -> 
         list(request_reader().feed(framed(["Heartbeat", 1], request_)))
 
 
+@pytest.mark.parametrize("number", [False, True])
+def test_boolean_for_an_id_is_not_answered_by_one(number: bool) -> None:
+    """No client can decode a reply with such an id, nor what else is in its frame."""
+    with pytest.raises(ProtocolError, match="cannot be decoded"):
+        list(request_reader().feed(framed(["Heartbeat", 1], ["Show", number, 1])))
+
+
 @pytest.mark.parametrize(
     ("new", "field"),
     [
