@@ -50,7 +50,9 @@ class Recording:
         self.root = os.path.realpath(root)
         self.operations: list[Operation] = []
         self.on_sync: Callable[[str], None] = lambda _: None
-        """Called with the path before each sync; an OSError that it raises is the sync's own."""
+        """Called with the path before each sync; an error that it raises is the sync's own."""
+        self.on_write: Callable[[str], None] = lambda _: None
+        """The same of what SQLite writes."""
         self.trusts_sqlite = True
         """Whether SQLite syncs the folder of a new journal, as it is documented; not all its builds do."""
         self.lock = threading.RLock()  # the order of the operations is that in which they happened
@@ -138,7 +140,7 @@ class Recording:
             try:
                 self.on_sync(self._paths[inode])
                 sync()
-            except OSError:
+            except (OSError, apsw.IOError):
                 self._note(FailedSync(inode))
                 raise
             self._note(Sync(inode))
@@ -226,6 +228,7 @@ class _File(apsw.VFSFile):
         super().__init__("unix", name, flags)
         self._recording = recording
         path = name if isinstance(name, str) or name is None else name.filename()
+        self._path = path or ""
         self._inode = recording.created(path) if path and flags[0] & apsw.SQLITE_OPEN_CREATE else None
         if path and self._inode is None:
             self._inode = recording.inode_of(path)
@@ -239,6 +242,7 @@ class _File(apsw.VFSFile):
 
     def xWrite(self, content: bytes, offset: int) -> None:  # noqa: N802  # the names are SQLite's
         with self._recording.lock:
+            self._recording.on_write(self._path)
             super().xWrite(content, offset)
             self._recording.written(self._inode, offset, content)
 
@@ -264,6 +268,9 @@ class _Vfs(apsw.VFS):
     def xOpen(self, name: Any, flags: list[int]) -> apsw.VFSFile:  # noqa: N802
         with self._recording.lock:
             return _File(self._recording, name, flags)
+
+    def xRandomness(self, size: int) -> bytes:  # noqa: N802
+        return bytes(size)
 
     def xDelete(self, path: str, is_synced: bool) -> None:  # noqa: N802
         with self._recording.lock:

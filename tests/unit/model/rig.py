@@ -78,6 +78,8 @@ class Rig:
         policy: of every engine.
     """
 
+    IS_DURABLE = False
+
     def __init__(self, folder: Path, policy: Policy | None = None) -> None:
         self.folder = folder
         self.policy = policy or Policy()
@@ -93,7 +95,7 @@ class Rig:
     def _open(self, place: Path) -> None:
         place.mkdir(exist_ok=True)
         self.path = place / "opsq.sqlite"
-        self.database = Database.open(self.path, is_durable=False)
+        self.database = Database.open(self.path, is_durable=self.IS_DURABLE)
         self.engine = Engine(self.database, self.policy, self.now, rng=SteadyRandom(self._lives), boot=self.boot)
         self.told.clear()
         self.answered: list[int] = []
@@ -324,14 +326,14 @@ class Rig:
         for name in (self.path.name, f"{self.path.name}-wal"):
             if (self.path.parent / name).exists():
                 shutil.copy(self.path.parent / name, place / name)
-        self._bury()
+        self._close_killed()
+        shutil.rmtree(self.path.parent)
         self._open(place)
 
-    def _bury(self) -> None:
+    def _close_killed(self) -> None:
         if self.database.writer.in_transaction:
             self.database.writer.execute("ROLLBACK")
         self.database.close()
-        shutil.rmtree(self.path.parent)
 
     def stop(self) -> None:
         """End as `opsq stop` does: nothing more is handed out, what is held becomes leases, everything is folded.

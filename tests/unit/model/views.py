@@ -89,7 +89,7 @@ def _check_lists(rig: Rig, model: Model, request: m.List, asker: Peer) -> dict[i
     assert {submission_id: _of_state(state) for submission_id, state in states.items()} == {
         submission.id: naive_counts(submission) for submission in model.submissions.values()
     }
-    for name in {state.state for state in states.values()}:
+    for name in sorted({state.state for state in states.values()}):
         listed = _ask(rig, asker, m.List(0, states=[name], limit=10_000), m.Listed).submissions
         assert listed == [state for state in states.values() if state.state == name]
     return states

@@ -298,6 +298,9 @@ class Machine(Scheduling):
     @rule()
     def commit_fails(self) -> None:
         """The disk is full at COMMIT: the whole batch is refused, and all that has come since."""
+        self._refuse_all(apsw.FullError("full"))
+
+    def _refuse_all(self, error: apsw.FullError) -> None:
         refused_ids = {*self.flying_promises, *self.promises}
         for request_id in refused_ids:
             self.waiting.pop(request_id, None)
@@ -305,7 +308,7 @@ class Machine(Scheduling):
         self.forget_what_came()
         self.promises, self.flying_promises = {}, {}
         self.seen = (None, 0)
-        self.rig.end(apsw.FullError("full"))
+        self.rig.end(error)
         errors = {reply.id: reply for _, reply in self.rig.told if isinstance(reply, m.ErrorReply)}
         self.rig.told = [(peer, reply) for peer, reply in self.rig.told if not isinstance(reply, m.ErrorReply)]
         assert all(reply.code == "storage_full" for reply in errors.values())
