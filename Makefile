@@ -57,7 +57,8 @@ bench: $(DEV) ## measure against the rivals, in ratios; ARGS="insert --quick" ch
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
 soak: $(DEV) ## run the property and fault tests for hours with fresh random input
-	OPSQ_TEST_FILLS=1000 OPSQ_TEST_OUTBOX_ROWS=100000 $(BIN)/pytest --hypothesis-profile=soak --timeout=14400 tests/unit tests/faults $(ARGS)
+	OPSQ_TEST_FILLS=1000 OPSQ_TEST_OUTBOX_ROWS=100000 OPSQ_TEST_STEPS=1000000 OPSQ_TEST_FRAMES=1000000 \
+	OPSQ_TEST_SEED=$${OPSQ_TEST_SEED:-$$(date +%s)} $(BIN)/pytest --hypothesis-profile=soak --timeout=14400 tests/unit tests/faults $(ARGS)
 
 venv: $(DEV) ## set up .venv with everything that development needs
 

@@ -101,17 +101,18 @@ class Grammar:
     def _misshapen(self, request: list[Any]) -> list[Any]:
         """Another name, too few fields or too many, or a value of another type."""
         rng, request = self.rng, list(request)
-        match rng.randrange(5):
-            case 0:
-                request[0] = rng.choice([*KINDS, m.Hello, m.Alive, m.Reserved]).__name__
-            case 1:
-                del request[rng.randrange(1, len(request) + 1) :]
-            case 2:
-                request.append(rng.choice([None, 0, "x", [], {}, [[[]]], {"a": {"b": 1}}]))
-            case 3:
-                request[rng.randrange(len(request))] = rng.choice([None, -1, 1 << 63, 1.5, "", b"", [], {}, [None] * 9])
-            case 4:
-                rng.shuffle(request)
+        way = rng.choice(("renamed", "cut", "longer", "of another type", "shuffled"))
+        if way == "renamed":
+            request[0] = rng.choice([*KINDS, m.Hello, m.Alive, m.Reserved]).__name__
+        elif way == "cut":
+            del request[rng.randrange(1, len(request) + 1) :]
+        elif way == "longer":
+            request.append(rng.choice([None, 0, "x", [], {}, [[[]]], {"a": {"b": 1}}]))
+        elif way == "of another type":
+            at = rng.randrange(len(request))
+            request[at] = rng.choice([None, True, -1, 1 << 63, 1.5, "", b"", [], {}, [None] * 9])
+        else:
+            rng.shuffle(request)
         return request
 
     def frame(self, *requests: list[Any]) -> bytes:
@@ -130,17 +131,17 @@ class Grammar:
         for _ in range(rng.choice((1, 1, 2, 5))):
             at = rng.randrange(len(body) + 1)
             end = min(at + rng.choice((1, 1, 4, 30)), len(body))
-            match rng.randrange(5):
-                case 0:
-                    body[at:end] = bytes(byte ^ 1 << rng.randrange(8) for byte in body[at:end])
-                case 1:
-                    body[at:end] = rng.choice(NASTY)
-                case 2:
-                    del body[at:end]
-                case 3:
-                    body[at:at] = body[at:end] * rng.choice((1, 2, 40))
-                case 4:
-                    body[at:end] = rng.randbytes(end - at)
+            way = rng.choice(("flipped", "nasty", "cut", "doubled", "random"))
+            if way == "flipped":
+                body[at:end] = bytes(byte ^ 1 << rng.randrange(8) for byte in body[at:end])
+            elif way == "nasty":
+                body[at:end] = rng.choice(NASTY)
+            elif way == "cut":
+                del body[at:end]
+            elif way == "doubled":
+                body[at:at] = body[at:end] * rng.choice((1, 2, 40))
+            else:
+                body[at:end] = rng.randbytes(end - at)
         return framed(bytes(body))
 
 
