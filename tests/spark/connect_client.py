@@ -13,6 +13,8 @@ import contextlib
 import io
 import json
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -111,7 +113,28 @@ def deadly(spark: SparkSession, reach: dict[str, str]) -> dict[str, Any]:
         return table
 
     summary = opsq.spark.consume(spark, function=killed, submission=rows, tasks=1, **named(reach))
-    return {"completed": summary.completed, "failed": summary.failed, "dead": summary.dead}
+    return {"completed": summary.completed, "failed": summary.failed, "dead": summary.dead, "rows": summary.rows}
+
+
+def interrupted(spark: SparkSession, reach: dict[str, str]) -> list[str]:
+    """A fleet at work that another thread ends by its tag: what it raised."""
+    number = written(spark, reach, spark.range(1), chunkFormat="jsonl")
+    found: list[str] = []
+
+    def work() -> None:
+        words = ["sleep", "600"]
+        found.append(
+            raised(lambda: opsq.spark.consume(spark, command=words, submission=number, tasks=1, **named(reach)))
+        )
+
+    at_work = threading.Thread(target=work)
+    at_work.start()
+    with opsq.connect(**named(reach)) as queue:
+        while at_work.is_alive() and not queue.submission(number).state().reserved_count:
+            time.sleep(0.05)
+    spark.interruptTag(f"opsq-{number}")
+    at_work.join()
+    return found
 
 
 def streams(spark: SparkSession, reach: dict[str, str], folder: str) -> dict[str, Any]:

@@ -162,7 +162,13 @@ def test_fleet_runs_programs_and_functions_of_the_client(client: Callable[..., A
 
 
 def test_row_that_always_kills_its_function_leaves_nineteen_done(client: Callable[..., Any], daemon: Settings) -> None:
-    assert client("deadly", reach={"stateDir": daemon.state_dir}) == {"completed": 19, "failed": 2, "dead": 1}
+    told = client("deadly", reach={"stateDir": daemon.state_dir})
+    assert told == {"completed": 19, "failed": 2, "dead": 1, "rows": 19}
+
+
+def test_fleet_is_ended_from_another_thread_by_its_tag(client: Callable[..., Any], daemon: Settings) -> None:
+    [told] = client("interrupted", reach={"stateDir": daemon.state_dir})
+    assert told.startswith("WorkFailed: Spark ended the job of the fleet")
 
 
 def test_streams_are_written_and_read(client: Callable[..., Any], daemon: Settings, runtime_dir: Path) -> None:

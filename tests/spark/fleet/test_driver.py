@@ -27,15 +27,11 @@ from opsq.spark.fleet.driver import FleetSummary, consume, ended_early, plan_fle
 from opsq.spark.fleet.tasks import Plan, TaskSummary, work
 from opsq.spark.formats.decoder import decoder
 from opsq.spark.formats.result_types import ResultTypes
-from opsq.spark.formats.schemas import arrow_schema
-from opsq.spark.source.batch_writer import plan_write
-from opsq.spark.source.commit import submit_parts, write_part
 from opsq.spark.source.daemon_address import Daemon
-from opsq.spark.source.source_options import DaemonOptions, parse_write
+from opsq.spark.source.source_options import DaemonOptions
 from spark.clusters import is_alive
 from waiting import wait_until
 
-SCHEMA = t.StructType([t.StructField("n", t.LongType()), t.StructField("text", t.StringType())])
 FORMATS = ("parquet", "arrow", "jsonl", "csv")
 
 
@@ -49,25 +45,6 @@ def plan(daemon: Settings) -> Callable[..., Plan]:
         return Plan(daemon=Daemon(daemon.socket, ""), options=options, **own)
 
     return make
-
-
-@pytest.fixture
-def submit_table(daemon: Settings, queue: opsq.Queue) -> Callable[..., opsq.Submission]:
-    """Submits rows as the writer of the data source does, without Spark."""
-
-    def submit(rows: list[dict[str, Any]], **options: Any) -> opsq.Submission:
-        before = {state.submission_id for state in queue.submissions()}
-        given = parse_write(
-            {"stateDir": str(daemon.state_dir), **{name: str(value) for name, value in options.items()}}
-        )
-        written = plan_write(given, SCHEMA, overwrite=False)
-        schema = arrow_schema(SCHEMA)
-        part = write_part(written, schema, pa.Table.from_pylist(rows, schema).to_batches(), 0, 0)
-        submit_parts(written, [part], schema)
-        [new] = [state.submission_id for state in queue.submissions() if state.submission_id not in before]
-        return queue.submission(new)
-
-    return submit
 
 
 def results(submission: opsq.Submission) -> list[bytes]:
@@ -151,7 +128,8 @@ def test_function_gets_arrow_and_its_table_is_kept_in_the_format_of_the_chunks(
     def longer(table: pa.Table) -> pa.Table:
         return table.append_column("m", pa.array([n * 2 for n in table.column("n").to_pylist()], pa.int64()))
 
-    assert work(plan(function=longer), 0).completed == 3
+    summary = work(plan(function=longer), 0)
+    assert (summary.completed, summary.rows) == (3, 5)
     wanted = pa.schema([("n", pa.int64()), ("text", pa.string()), ("m", pa.int64())])
     rows = [row for result in results(submission) for row in decoder(chunk_format, wanted)(result).to_pylist()]
     assert rows == [{"n": n, "text": f"t{n}", "m": n * 2} for n in range(5)]

@@ -5,12 +5,14 @@ A cancel leaves nothing behind.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 import pytest
+from pyspark.java_gateway import ensure_callback_server_started
 
 import opsq
 import opsq.spark
@@ -62,6 +64,68 @@ def test_function_on_executors_gets_tables_and_gives_tables(
     summary = opsq.spark.consume(spark, function=doubled, tasks=2, state_dir=str(daemon.state_dir))
     assert summary.completed == submission.state().chunks_count
     assert sorted((row.n, row.m) for row in read(submission).collect()) == [(n, 2 * n) for n in range(100)]
+
+
+class Listener:
+    """Of the JVM, for queries that have succeeded; keeps what they were observed to do."""
+
+    def __init__(self) -> None:
+        self.observed: list[dict[str, int]] = []
+
+    def onSuccess(self, name: str, query: Any, _: int) -> None:  # noqa: N802  # Spark's name
+        if query.observedMetrics().contains("opsq"):
+            self.observed.append(json.loads(query.observedMetrics().apply("opsq").json()))
+
+    def onFailure(self, name: str, query: Any, error: Any) -> None:  # noqa: N802
+        """Nothing."""
+
+    class Java:
+        """What py4j is told."""
+
+        implements: ClassVar = ["org.apache.spark.sql.util.QueryExecutionListener"]
+
+
+def test_listeners_of_spark_see_what_a_fleet_has_done_and_its_pages_what_it_is(
+    spark: SparkSession, daemon: Settings, write: Write
+) -> None:
+    submission = write(spark.range(0, 40, 1, 1).selectExpr("id AS n"), rowsPerChunk=9, maxAttempts=1, onDead="keep")
+
+    def failing(table: pa.Table) -> pa.Table:
+        if table.column("n")[0].as_py() == 18:
+            raise ValueError("not this one")
+        return table.slice(0, 1)
+
+    context: Any = spark.sparkContext
+    ensure_callback_server_started(context._gateway)
+    listener, listeners = Listener(), spark._jsparkSession.listenerManager()  # type: ignore[attr-defined]
+    listeners.register(listener)
+    try:
+        summary = opsq.spark.consume(spark, function=failing, submission=submission.id, state_dir=daemon.state_dir)
+        [observed] = wait_until(lambda: listener.observed, 300, "the listener has heard of it")
+    finally:
+        listeners.unregister(listener)
+    assert observed == {"completed": 4, "failed": 1, "dead": 1, "released": 0, "rows": 31}
+    assert (summary.completed, summary.failed, summary.dead, summary.rows) == (4, 1, 1, 31)
+    [job] = context.statusTracker().getJobIdsForGroup(f"opsq-{submission.id}")
+    description = context._jsc.sc().statusStore().job(job).description().get()
+    assert description == f"opsq: a fleet on submission {submission.id}"
+    assert context.getLocalProperty("spark.jobGroup.id") is None
+
+
+def test_job_of_a_fleet_keeps_the_group_and_the_description_that_the_user_has_given(
+    spark: SparkSession, daemon: Settings, queue: opsq.Queue
+) -> None:
+    queue.submit([b"x"])
+    context: Any = spark.sparkContext
+    context.setJobGroup("mine", "what I do")
+    try:
+        opsq.spark.consume(spark, command=["true"], tasks=1, state_dir=daemon.state_dir)
+        [job] = context.statusTracker().getJobIdsForGroup("mine")
+        assert context.getLocalProperty("spark.jobGroup.id") == "mine"
+    finally:
+        for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
+            context.setLocalProperty(name, None)
+    assert context._jsc.sc().statusStore().job(job).description().get() == "what I do"
 
 
 @pytest.mark.parametrize("kind", ["ddl", "struct", "arrow"])
@@ -160,9 +224,10 @@ def test_cancelled_fleet_leaves_no_program_and_gives_chunks_back(
     raised: list[Exception] = []
 
     def run() -> None:
-        spark.sparkContext.setJobGroup("opsq-test-cancel", "", interruptOnCancel=True)
         try:
-            opsq.spark.consume(spark, command=["sh", "-c", script], tasks=2, state_dir=str(daemon.state_dir))
+            opsq.spark.consume(
+                spark, command=["sh", "-c", script], submission=submission.id, tasks=2, state_dir=str(daemon.state_dir)
+            )
         except Exception as error:  # noqa: BLE001  # looked at by the test
             raised.append(error)
 
@@ -174,7 +239,7 @@ def test_cancelled_fleet_leaves_no_program_and_gives_chunks_back(
         lambda: (found := list(runtime_dir.glob("pids-*"))) and len(found) == 2 and found, 300, "both programs run"
     )
     pids = [int(word) for path in noted for word in path.read_text().split()]
-    spark.sparkContext.cancelJobGroup("opsq-test-cancel")
+    spark.sparkContext.cancelJobGroup(f"opsq-{submission.id}")
     job.join(30)
     [ended] = raised
     assert isinstance(ended, WorkFailed)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import io
 import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -43,8 +47,6 @@ def complete_all_but_the_first(queue: opsq.Queue) -> None:
 class OtherConsumers:
     """A session in which one task of one fleet completes nothing, while others take all chunks; it has no JVM."""
 
-    sparkContext = None  # noqa: N815  # as PySpark calls it
-
     def __init__(self, queue: opsq.Queue) -> None:
         self._queue = queue
 
@@ -53,6 +55,14 @@ class OtherConsumers:
 
     def mapInArrow(self, *_: object) -> OtherConsumers:  # noqa: N802  # as PySpark calls it
         return self
+
+    def getTags(self) -> set[str]:  # noqa: N802
+        return set()
+
+    def addTag(self, tag: str) -> None:  # noqa: N802
+        """Nothing."""
+
+    removeTag = addTag  # noqa: N815
 
     def collect(self) -> list[tuple[object, ...]]:
         complete_all_but_the_first(self._queue)
@@ -66,6 +76,7 @@ def test_fleet_has_the_counts_of_its_submission_and_without_one_those_of_its_tas
     daemon: Settings, queue: opsq.Queue, monkeypatch: pytest.MonkeyPatch, is_of_one: bool, counts: tuple[int, int]
 ) -> None:
     monkeypatch.setattr(driver, "is_remote", lambda _: True)
+    monkeypatch.setattr(driver, "_observed", lambda frame: frame)
     submission = queue.submit([b"a", b"b", b"c"], on_dead="keep")
     options = ConsumeOptions(jobs=1, submission_id=submission.id if is_of_one else None)
     plan = Plan(daemon=Daemon(daemon.socket, ""), options=options, command=("cat",))
@@ -119,6 +130,61 @@ def test_progress_shows_chunks_and_failures(
         complete_all_but_the_first(queue)
     assert "4/4" in drawn.getvalue()
     assert "1 dead" in drawn.getvalue()
+    assert "rows" not in drawn.getvalue()
+
+
+class Cell:
+    """The output of a cell of a notebook: what was shown in it."""
+
+    def __init__(self) -> None:
+        self.shown: list[dict[str, str]] = []
+
+    def display(self, data: dict[str, str], *, raw: bool, display_id: bool) -> Cell:
+        assert raw
+        assert display_id
+        self.shown.append(data)
+        return self
+
+    def update(self, data: dict[str, str], *, raw: bool) -> None:
+        assert raw
+        self.shown.append(data)
+
+
+def test_progress_in_a_notebook_is_one_output_with_rows_and_needs_no_widgets(
+    daemon: Settings, queue: opsq.Queue, submit_table: Callable[..., opsq.Submission], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = Cell()
+    monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=cell.display))
+    monkeypatch.setattr(watch, "_console", lambda: Console(force_jupyter=True))
+    monkeypatch.setattr(watch, "_LOOK_S", 0.01)
+    assert watch.is_seen()
+    submission = submit_table([{"n": n} for n in range(4000)], rowsPerChunk=1000, onDead="keep")
+    begun = "1/4 chunks, ≈ 1,000 of 4,000 rows"
+    with watching(daemon, submission.id, shows_progress=True), queue.consumer("OldestFirst") as consumer:
+        for chunk in consumer.chunks():
+            if chunk.index:
+                chunk.complete()
+            else:
+                chunk.fail(retry=False)
+                wait_until(lambda: cell.shown[-1]["text/plain"].startswith(begun), DEADLINE_S, "one is done")
+    last = cell.shown[-1]
+    assert last["text/plain"].startswith("4/4 chunks, 4,000 of 4,000 rows")
+    assert last["text/plain"].endswith("1 dead")
+    assert last["text/html"].startswith('<progress value="4" max="4"></progress> 4/4 chunks')
+
+
+def test_rows_are_left_out_of_the_progress_where_the_store_cannot_be_seen(
+    daemon: Settings, submit_table: Callable[..., opsq.Submission], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = io.StringIO()
+    monkeypatch.setattr(watch, "_console", lambda: Console(file=drawn, force_terminal=True, width=100))
+    submission = submit_table([{"n": 1}], rowsPerChunk=1)
+    (Path(daemon.state_dir) / "content").rename(Path(daemon.state_dir) / "elsewhere")
+    with watching(daemon, submission.id, shows_progress=True):
+        pass
+    assert "0/1" in drawn.getvalue()
+    assert "rows" not in drawn.getvalue()
 
 
 def test_daemon_is_asked_once_before_and_once_after_a_short_fleet(

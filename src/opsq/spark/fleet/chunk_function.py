@@ -49,15 +49,19 @@ class ChunkFunction:
         self._frames = frames
         self._schema = schema
         self._forms: dict[int, _Form] = {}
+        self.rows_count = 0
+        """Of the tables and frames for which it has returned a result."""
 
     def __call__(self, chunk: ChunkView) -> bytes | Done:
         """Call it. What it raises that is no Exception, an exit or the panic of a library, is a RuntimeError then."""
         form = self._form_of(chunk)
         argument: Any = chunk.data
+        rows_count = 0
         if form.decode is not None:
             from opsq.spark.formats.result_types import frame_of
 
             table = form.decode(argument)
+            rows_count = table.num_rows
             argument = frame_of(table) if self._frames == "pandas" else table
         try:
             returned = self._function(argument)
@@ -65,9 +69,9 @@ class ChunkFunction:
             raise
         except BaseException as error:
             raise RuntimeError(f"The function raised {type(error).__name__}: {error}") from error
-        if isinstance(returned, Done):
-            return Done(encoded(returned.result, form.chunk_format, form.types), returned.then)
-        return encoded(returned, form.chunk_format, form.types)
+        result = encoded(returned.result if isinstance(returned, Done) else returned, form.chunk_format, form.types)
+        self.rows_count += rows_count
+        return Done(result, returned.then) if isinstance(returned, Done) else result
 
     def _form_of(self, chunk: ChunkView) -> _Form:
         submission_id = 0 if self._frames == "bytes" else chunk.submission_id

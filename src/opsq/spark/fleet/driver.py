@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from opsq.wire.messages import Counts
 
 
-_DESCRIPTION = "spark.job.description"
+_DESCRIPTION, _GROUP, _INTERRUPTS = "spark.job.description", "spark.jobGroup.id", "spark.job.interruptOnCancel"
+_METRICS = ("completed", "failed", "dead", "released", "rows")
+"""Sums over the tasks that listeners of Spark see, as the observed metrics "opsq"."""
 _MORE_THAN_CORES = 1 << 20
 """Rows of a range large enough that every core of a cluster gets a part."""
 
@@ -80,6 +82,11 @@ class FleetSummary(NamedTuple):
     def released(self) -> int:
         """Chunks returned without counting an attempt."""
         return sum(task.released for task in self.tasks)
+
+    @property
+    def rows(self) -> int:
+        """Rows of tables and frames for which a function returned a result, as tasks tell; of repetitions, too."""
+        return sum(task.rows for task in self.tasks)
 
     def _counted(self, count: Callable[[Counts], int], by_tasks_count: int) -> int:
         """What the daemon counted of the submission; what tasks tell of if there is none, or it is not known any more.
@@ -138,7 +145,8 @@ def consume(
         until: "empty": no chunk is free, reserved by any consumer or waiting for a retry; "idle": no chunk can be
             reserved; "": only the deadline ends it.
         deadline_s: start no chunk after this time; running chunks are finished.
-        progress: show on a terminal or in a notebook how many chunks are done and dead, the rate and the time left.
+        progress: show on a terminal or in a notebook how many chunks and rows are done, the rate, the time left, and
+            failures.
         options: how programs are run and judged (records as arguments, exit statuses, run time, logs); its strategy,
             submission and ends are ignored. Without it each task runs one program at a time.
         state_dir: of the daemon, if every executor sees its socket.
@@ -157,9 +165,11 @@ def consume(
         Unreachable: the daemon cannot be reached from here or from the executors; the hint says what they need.
         OpsqError: what ended all tasks, such as a command that no executor has, or the job, such as a cancel.
 
-    Effects: returns when every task has ended; a daemon that is away is waited for, and after 30 seconds the log `opsq`
-        has a warning. If the job is cancelled, programs are killed and chunks released, with one loss counted for those
-        that had started.
+    Effects: returns when every task has ended. Until then the job has the group `opsq-ID` of the submission, by which
+        `spark.sparkContext.cancelJobGroup` ends it, unless you have set one; over Spark Connect that is a tag for
+        `spark.interruptTag`. Listeners of queries see its sums as the observed metrics `opsq`. A daemon that is away is
+        waited for, and after 30 seconds the log `opsq` has a warning. If the job is cancelled, programs are killed and
+        chunks released, with one loss counted for those that had started.
     """
     from opsq.spark.formats.schemas import given_schema
 
@@ -302,25 +312,46 @@ def run_fleet(spark: SparkSession, plan: Plan, tasks_count: int, watch: FleetWat
 
     submission_id = plan.options.submission_id
     with watch or FleetWatch(plan.daemon, submission_id) as seen, _described(spark, plan):
-        rows = spark.range(0, tasks_count, 1, tasks_count).mapInArrow(each, COLUMNS).collect()
+        rows = _observed(spark.range(0, tasks_count, 1, tasks_count).mapInArrow(each, COLUMNS)).collect()
     found = sorted((TaskSummary(*row) for row in rows), key=lambda task: task.task)
     counts = (None, None) if submission_id is None else (seen.before, seen.after)
     return FleetSummary(found, time.monotonic() - began_at, *counts)
 
 
+def _observed(tasks: DataFrame) -> DataFrame:
+    """The same rows, whose sums listeners of Spark see; its pages show no figures of Python."""
+    from pyspark.sql import functions as sf
+
+    return tasks.observe("opsq", *[sf.sum(name).alias(name) for name in _METRICS])
+
+
 @contextlib.contextmanager
 def _described(spark: SparkSession, plan: Plan) -> Iterator[None]:
-    """Spark's own pages say what the job is, unless the user has said it; over Spark Connect they cannot."""
-    context = None if is_remote(spark) else spark.sparkContext
-    if context is None or context.getLocalProperty(_DESCRIPTION):
-        yield
+    """Spark's own pages say what the job is, and its name cancels it, unless the user has said and named it.
+
+    The name is that of a group of jobs, over Spark Connect a tag, and there the server says what the job is.
+    """
+    number = plan.options.submission_id
+    name, of = ("opsq", "all submissions") if number is None else (f"opsq-{number}", f"submission {number}")
+    if is_remote(spark):
+        has_tag = name in spark.getTags()
+        spark.addTag(name)
+        try:
+            yield
+        finally:
+            if not has_tag:
+                spark.removeTag(name)
         return
-    of = "all submissions" if plan.options.submission_id is None else f"submission {plan.options.submission_id}"
-    context.setLocalProperty(_DESCRIPTION, f"opsq: a fleet on {of}")
+    context = spark.sparkContext
+    wanted = {_DESCRIPTION: f"opsq: a fleet on {of}", _GROUP: name, _INTERRUPTS: "true"}
+    before = {key: context.getLocalProperty(key) for key in wanted}
+    for key in [_DESCRIPTION] if before[_GROUP] else list(wanted):
+        context.setLocalProperty(key, before[key] or wanted[key])
     try:
         yield
     finally:
-        context.setLocalProperty(_DESCRIPTION, None)  # type: ignore[arg-type]  # None removes it
+        for key, value in before.items():
+            context.setLocalProperty(key, value)  # type: ignore[arg-type]  # None removes it
 
 
 def ended_early(summary: FleetSummary) -> str:

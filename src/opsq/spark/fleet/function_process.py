@@ -51,12 +51,15 @@ def pack(function: Callable[[Any], Any] | bytes, frames: Frames, schema: pa.Sche
     return pickle.dumps(_Packed(packed, frames, schema, _state_of_task()))
 
 
-def add_accumulated(aside: bytes) -> None:
-    """Add to the accumulators of this task what a function has added in its process."""
-    from pyspark.accumulators import _deserialize_accumulator
+def add_accumulated(aside: bytes) -> int:
+    """Add to the accumulators of this task what a function has added in its process; the rows that it has done."""
+    rows_count, added = pickle.loads(aside)  # noqa: S301  # of a process of ours
+    if added:
+        from pyspark.accumulators import _deserialize_accumulator
 
-    for number, value, param in pickle.loads(aside):  # noqa: S301  # of a process of ours
-        _deserialize_accumulator(number, param.zero(value), param).add(value)
+        for number, value, param in added:
+            _deserialize_accumulator(number, param.zero(value), param).add(value)
+    return int(rows_count)
 
 
 class _State(NamedTuple):
@@ -84,17 +87,16 @@ class _Packed:
 
 
 class _FunctionOfTask(ChunkFunction):
-    """A function of chunks that says aside what it has added to accumulators."""
+    """A function of chunks that says aside how many rows it has done, and what it has added to accumulators."""
 
     def aside(self) -> bytes | None:
-        """What accumulators have got since the last call; they are at zero then."""
-        found = getattr(sys.modules.get("pyspark.accumulators"), "_accumulatorRegistry", None)
-        if not found:
-            return None
+        """What is new since the last call; accumulators are at zero then."""
+        rows_count, self.rows_count = self.rows_count, 0
+        found = getattr(sys.modules.get("pyspark.accumulators"), "_accumulatorRegistry", None) or {}
         added = [(number, each._value, each.accum_param) for number, each in found.items()]
         for each in found.values():
             each._value = each.accum_param.zero(each._value)
-        return pickle.dumps(added)
+        return pickle.dumps((rows_count, added)) if rows_count or added else None
 
 
 def _unpack(function: bytes, frames: Frames, schema: pa.Schema | None, state: _State | None) -> ChunkFunction:

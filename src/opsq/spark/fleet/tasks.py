@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from opsq.wire.messages import Claim
 
 COLUMNS = (
-    "task int, host string, completed bigint, failed bigint, dead bigint, released bigint, seconds double, "
-    "error_code string, error string, hint string"
+    "task int, host string, completed bigint, failed bigint, dead bigint, released bigint, "
+    "rows bigint, seconds double, error_code string, error string, hint string"
 )
 """What a `TaskSummary` is as a row, for Spark."""
 _LOOK_S = 1.0
@@ -81,6 +81,7 @@ class TaskSummary(msgspec.Struct, frozen=True):
         failed: attempts; a chunk may fail several times.
         dead: chunks that failed in this task and are dead now.
         released: chunks returned without counting an attempt.
+        rows: of the tables and frames for which a function returned a result; 0 for programs and bytes.
         seconds: how long it worked.
         error_code: of what ended it; empty if it ended as planned.
         error: its message.
@@ -93,6 +94,7 @@ class TaskSummary(msgspec.Struct, frozen=True):
     failed: int = 0
     dead: int = 0
     released: int = 0
+    rows: int = 0
     seconds: float = 0.0
     error_code: str = ""
     error: str = ""
@@ -101,6 +103,16 @@ class TaskSummary(msgspec.Struct, frozen=True):
     def failure(self) -> OpsqError | None:
         """The error that ended it; None if it ended as planned."""
         return from_code(self.error_code, self.error, self.hint) if self.error_code else None
+
+
+class _Counts(NamedTuple):
+    """Of a `TaskSummary`."""
+
+    completed: int = 0
+    failed: int = 0
+    dead: int = 0
+    released: int = 0
+    rows: int = 0
 
 
 def work(plan: Plan, number: int) -> TaskSummary:
@@ -113,23 +125,20 @@ def work(plan: Plan, number: int) -> TaskSummary:
     host, began_at = socket.gethostname(), time.monotonic()
     try:
         left_s = None if plan.ends_at is None else plan.ends_at - time.time()
-        counts = (
-            (0, 0, 0, 0) if left_s is not None and left_s <= 0 else _consume(plan, f"spark-{host}-{number}", left_s)
-        )
+        counts = _Counts() if left_s is not None and left_s <= 0 else _consume(plan, f"spark-{host}-{number}", left_s)
     except OpsqError as error:
         seconds = time.monotonic() - began_at
         return TaskSummary(
             number, host, seconds=seconds, error_code=error.code, error=_placed(error, host), hint=error.hint or ""
         )
-    return TaskSummary(number, host, *counts, seconds=time.monotonic() - began_at)
+    return TaskSummary(number, host, **counts._asdict(), seconds=time.monotonic() - began_at)
 
 
 def _placed(error: OpsqError, host: str) -> str:
     return error.message if host in error.message else f"On {host}: {error.message}"
 
 
-def _consume(plan: Plan, name: str, left_s: float | None) -> tuple[int, int, int, int]:
-    """Completed, failed, dead and released chunks."""
+def _consume(plan: Plan, name: str, left_s: float | None) -> _Counts:
     # A wrong address is reported as such; later the daemon may be unreachable for as long as a restart takes.
     with plan.daemon.open(patience_s=plan.patience_s, name=name) as queue:
         if plan.function is not None:
@@ -137,7 +146,7 @@ def _consume(plan: Plan, name: str, left_s: float | None) -> tuple[int, int, int
     return _run(plan, plan.command or (), name, left_s)
 
 
-def _run(plan: Plan, command: tuple[str, ...], name: str, left_s: float | None) -> tuple[int, int, int, int]:
+def _run(plan: Plan, command: tuple[str, ...], name: str, left_s: float | None) -> _Counts:
     address, token = plan.daemon.address, plan.daemon.token
     patiences_s = iter([plan.patience_s])  # of the first connection; later the pool itself retries
 
@@ -147,21 +156,25 @@ def _run(plan: Plan, command: tuple[str, ...], name: str, left_s: float | None) 
     options = plan.options._replace(name=name, stop_after_s=left_s)
     with StopSignals() as signals, _executor_watched(lambda: signals.stop(signal.SIGHUP, is_urgent=True)):
         outcome = pool.consume(connect, command, options, signals=signals)
-    return outcome.completed_count, outcome.failed_count, outcome.dead_count, outcome.released_count
+    return _Counts(outcome.completed_count, outcome.failed_count, outcome.dead_count, outcome.released_count)
 
 
-def _call(
-    plan: Plan, function: Callable[[Any], Any] | bytes, queue: Any, left_s: float | None
-) -> tuple[int, int, int, int]:
+def _call(plan: Plan, function: Callable[[Any], Any] | bytes, queue: Any, left_s: float | None) -> _Counts:
     """The function runs in a process of its own, so that whatever it does to that ends neither this one nor the task.
 
     A fork server makes it, which never runs the function: a fork of this process would have the locks of threads that
     libraries may have started here for other jobs.
     """
     tally = Tally()
+    rows_count = 0
+
+    def add(aside: bytes) -> None:
+        nonlocal rows_count
+        rows_count += add_accumulated(aside)
+
     packed = pack(function, plan.frames, plan.schema)
     guard = OrphanGuard(tempfile.gettempdir())
-    program = Program(packed, "forkserver", on_aside=add_accumulated, on_failed=tally.failed, guard=guard)
+    program = Program(packed, "forkserver", on_aside=add, on_failed=tally.failed, guard=guard)
     with closing(guard), queue.consumer(plan.options.whole_strategy) as consumer:
         guard.begin()
         until = plan.options.until
@@ -177,7 +190,7 @@ def _call(
             )
         tally.lost(consumer.expired)
     dead_count = tally.dead_count(queue.link) if tally.has_failures else 0
-    return counts.completed_count, counts.failed_count, dead_count, counts.released_count
+    return _Counts(counts.completed_count, counts.failed_count, dead_count, counts.released_count, rows_count)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ counted what it did. Progress is shown where a person sees it, on a terminal or 
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from opsq.client.sync.queue import Queue
 from opsq.documents.progress_meter import ProgressMeter
 from opsq.errors import NotFound, OpsqError
+from opsq.spark.source.result_fetch import find_source
 
 if TYPE_CHECKING:
     from opsq.spark.source.daemon_address import Daemon
@@ -50,7 +52,7 @@ class FleetWatch:
 
     def __enter__(self) -> Self:
         self.before = self.latest = self._count(0.0)
-        self._bar = _Bar() if self._shows_progress else None
+        self._bar = _Bar(self._rows_count()) if self._shows_progress else None
         self._thread.start()
         return self
 
@@ -96,6 +98,15 @@ class FleetWatch:
             queue.close()
             raise
 
+    def _rows_count(self) -> int | None:
+        """The rows of the submission; None: it was not made from a DataFrame, or its store cannot be seen from here."""
+        if self._queue is None or self._submission_id is None:
+            return None
+        with contextlib.suppress(OpsqError):
+            chunk_format = find_source(self._queue, str(self._submission_id)).chunk_format
+            return None if chunk_format is None else chunk_format.rows_count
+        return None
+
     def _watch(self) -> None:
         while not self._is_over.wait(_LOOK_S):
             try:
@@ -107,16 +118,16 @@ class FleetWatch:
 
 
 class _Bar:
-    """Chunks done of all, failures, rate and time left, in a terminal or a notebook."""
+    """Chunks done of all, rows, rate, time left and failures, in a terminal or a notebook.
 
-    def __init__(self) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    Args:
+        rows_count: of all chunks. The daemon counts chunks, so rows that are done are an estimate until the end.
+    """
 
+    def __init__(self, rows_count: int | None) -> None:
         self._meter = ProgressMeter()
-        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("chunks {task.description}"))
-        self._progress = Progress(*columns, console=_console(), auto_refresh=False)
-        self._task = self._progress.add_task("", total=None)
-        self._progress.start()
+        self._rows_count = rows_count
+        self._drawing = _Cell() if _console().is_jupyter else _Line()
 
     def show(self, counts: Counts, now: float) -> None:
         """Draw it anew."""
@@ -124,15 +135,57 @@ class _Bar:
         meter.note(counts, now)
         dead = f"{counts.dead_count} dead" if counts.dead_count else ""
         delayed = f"{counts.delayed_count} to be retried" if counts.delayed_count else ""
-        text = ", ".join(part for part in (meter.rate_text(), meter.left_text(), delayed, dead) if part)
-        self._progress.update(self._task, description=text, total=meter.total_count, completed=meter.done_count)
-        self._progress.refresh()
+        texts = (self._rows_text(), meter.rate_text(), meter.left_text(), delayed, dead)
+        self._drawing.draw(meter.done_count, meter.total_count, ", ".join(["chunks", *filter(None, texts)]))
 
     def end(self, counts: Counts | None) -> None:
         """Draw it a last time."""
         if counts is not None:
             self.show(counts, time.monotonic())
+        self._drawing.end()
+
+    def _rows_text(self) -> str:
+        done_count, total_count, rows_count = self._meter.done_count, self._meter.total_count, self._rows_count
+        if rows_count is None or not total_count:
+            return ""
+        mark = "" if done_count in (0, total_count) else "≈ "
+        return f"{mark}{rows_count * done_count // total_count:,} of {rows_count:,} rows"
+
+
+class _Line:
+    """A line of a terminal."""
+
+    def __init__(self) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        columns = (BarColumn(20), MofNCompleteColumn(), TextColumn("{task.description}"))
+        self._progress = Progress(*columns, console=_console(), auto_refresh=False)
+        self._task = self._progress.add_task("", total=None)
+        self._progress.start()
+
+    def draw(self, done_count: int, total_count: int, text: str) -> None:
+        self._progress.update(self._task, description=text, total=total_count, completed=done_count)
+        self._progress.refresh()
+
+    def end(self) -> None:
         self._progress.stop()
+
+
+class _Cell:
+    """An output of a notebook's cell, which needs no widgets; made by the thread that runs the cell."""
+
+    def __init__(self) -> None:
+        from IPython.display import display
+
+        self._handle = display({"text/plain": ""}, raw=True, display_id=True)
+
+    def draw(self, done_count: int, total_count: int, text: str) -> None:
+        line = f"{done_count}/{total_count} {text}"
+        bar = f'<progress value="{done_count}" max="{total_count or 1}"></progress> {line}'
+        self._handle.update({"text/plain": line, "text/html": bar}, raw=True)
+
+    def end(self) -> None:
+        """Leave it as it is."""
 
 
 def is_seen() -> bool:
