@@ -41,7 +41,7 @@ def test_lines_of_a_document_fit_on_a_screen(document: Path):
     assert [line for line in lines if len(line) > 120 and not line.startswith("|") and "](" not in line] == []
 
 
-@pytest.mark.parametrize("name", ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/decisions.md"])
+@pytest.mark.parametrize("name", ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/decisions.md", "docs/testing.md"])
 def test_files_that_a_document_names_exist(name: str):
     """Below the repository or the package; a name of the pattern tests/x/test_VERB.py is a pattern."""
     words = [word for word in named((ROOT / name).read_text(encoding="utf-8")) if re.fullmatch(r"[a-z][\w./-]+", word)]
