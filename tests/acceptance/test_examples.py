@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import pytest
 
 import readme
 from needs import need
@@ -586,9 +587,10 @@ def test_notifier_of_the_service_delivers_and_ends_when_it_is_stopped(queue: Ops
         assert notifier.wait(DEADLINE_S) == 0
 
 
-def test_gateway_service_exposes_little(opsq: Opsq):
-    """opsq-gateway.service: systemd-analyze, where there is one that can judge files, finds at most 2.5 of 10."""
-    text = (EXAMPLES / "systemd" / "opsq-gateway.service").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", [name for name in UNITS if name.endswith(".service")])
+def test_service_exposes_little(opsq: Opsq, name: str):
+    """systemd-analyze, where there is one that can judge files, finds at most 2.5 of 10."""
+    text = (EXAMPLES / "systemd" / name).read_text(encoding="utf-8")
     for line in (
         "NoNewPrivileges=yes",
         "ProtectSystem=strict",
@@ -597,7 +599,7 @@ def test_gateway_service_exposes_little(opsq: Opsq):
     ):
         assert line in text.splitlines()
     if "--threshold" in run(opsq, "/bin/sh", "-c", "systemd-analyze --help || true").stdout:
-        path = opsq.file("opsq-gateway.service", text.encode())
+        path = opsq.file(name, text.encode())
         done = run(opsq, "systemd-analyze", "security", "--offline=true", "--threshold=25", "--no-pager", f"./{path}")
         assert done.returncode == 0, done.stdout + done.stderr
 

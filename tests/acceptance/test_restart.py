@@ -6,6 +6,9 @@
 import json
 import signal
 import socket
+import subprocess
+
+import pytest
 
 from waiting import wait_until
 
@@ -42,6 +45,25 @@ def test_restart_keeps_what_the_daemon_was_started_with(opsq):
     opsq.ok("submit", "--bytes", "1M", opsq.file("large", b"x" * 2_000_000))
     assert any(path.is_dir() for path in store.iterdir())
     assert not (opsq.state_dir / "content").exists()
+
+
+@pytest.mark.parametrize(
+    ("managed", "command"),
+    [
+        ('SYSTEMD_EXEC_PID=$$ exec "$@"', "systemctl "),
+        ('SYSTEMD_EXEC_PID=1 exec "$@"', ""),
+    ],
+)
+def test_daemon_of_a_service_manager_is_restarted_by_that_alone(opsq, managed, command):
+    start = ["/bin/sh", "-c", managed, "sh", *opsq.program, "start", "--foreground"]
+    with subprocess.Popen(start, env=opsq.environ, stderr=subprocess.DEVNULL) as daemon:
+        wait_until(lambda: opsq("status").status == 0, DEADLINE_S, "a daemon")
+        ran = opsq("restart")
+        assert ran.status == (5 if command else 0), ran
+        assert f"Run: {command}" in ran.err or not command
+        if command:
+            daemon.terminate()
+        assert daemon.wait(DEADLINE_S) == 0
 
 
 def test_option_of_a_restart_is_stronger_than_what_is_kept(opsq):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from opsq.daemon.lifecycle import Ready
-from opsq.daemon.process_setup import collect_rarely, notify, raise_descriptors
+from opsq.daemon.process_setup import collect_rarely, feed_watchdog, notify, raise_descriptors
 from opsq.errors import InvalidStrategy
 from opsq.settings import Settings
 from opsq.store.state_folder import make_state_dir
@@ -60,7 +60,7 @@ def run(settings: Settings, on_ready: Callable[[Ready], None] | None = None, *, 
 
     from opsq.daemon.connection_quota import DESCRIPTORS_RESERVED
     from opsq.daemon.daemon_log import DaemonLog
-    from opsq.daemon.start_options import note_options
+    from opsq.daemon.start_options import note_start
     from opsq.daemon.temporary_daemon import write_marker
 
     os.umask(0o077)
@@ -69,7 +69,7 @@ def run(settings: Settings, on_ready: Callable[[Ready], None] | None = None, *, 
     connection_limit = raise_descriptors(settings.connection_limit, DESCRIPTORS_RESERVED, "daemon")
     with _resources(settings) as resources:
         write_marker(settings, is_temporary=is_temporary)
-        note_options(settings)
+        note_start(settings)
         log = DaemonLog(settings, has_stderr=on_ready is None)
         try:
             uvloop.run(_serve(settings, resources, connection_limit, on_ready or _ignore, _fatal_handler(log.stop)))
@@ -127,10 +127,12 @@ async def _serve(
         _log.warning("there is no room on its disk: nothing comes in and nothing is handed out until there is")
     collect_rarely()
     notify("READY=1")
+    watchdog = loop.create_task(feed_watchdog())
     on_ready(Ready(os.getpid(), settings.socket))
     await daemon.wait_for_stop()
     notify("STOPPING=1")
     await daemon.end()
+    watchdog.cancel()
     _log.info("stopped")
 
 

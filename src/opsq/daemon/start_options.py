@@ -1,4 +1,4 @@
-"""What a daemon was started with, options and variables, so that `opsq restart` starts it with the same.
+"""How a daemon was started, with which options and variables and by whom, so that `opsq restart` does the same.
 
 This file owns `opsq.options` of a state folder. Settings of files are not in it: a restart reads the files again.
 """
@@ -22,24 +22,34 @@ _OF_CLIENTS = frozenset({"state_dir", "address", "client_token_file"})
 """Settings that only say how to find the daemon."""
 
 
-def note_options(settings: Settings) -> None:
-    """Write down what this daemon was started with; it owns the state folder."""
+class Note(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a daemon leaves about its start."""
+
+    options: dict[str, str] = {}
+    """By setting."""
+    restart_command: str = ""
+    """What has the service manager restart it; empty: none has started it."""
+
+
+def note_start(settings: Settings) -> None:
+    """Write down how this daemon was started; it owns the state folder."""
     texts = settings.texts()
     given = {
         name: text
         for name, text in texts.items()
         if name not in _OF_CLIENTS and settings.source(name).startswith(_GIVEN)
     }
+    note = Note(given, _restart_command())
     path = f"{settings.state_dir}/{_NAME}"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
-    if given:
+    if note != Note():
         with contextlib.suppress(OpsqError), changing(path) as replace:  # on a full disk the daemon starts all the same
-            replace(msgspec.json.encode(given))
+            replace(msgspec.json.encode(note))
 
 
-def options_in_use(settings: Settings) -> dict[str, str]:
-    """What the daemon that runs was started with, by setting; empty if none runs or it left no note.
+def start_in_use(settings: Settings) -> Note:
+    """How the daemon that runs was started; an empty note if none runs or it left none.
 
     Args:
         settings: name the state folder.
@@ -47,5 +57,20 @@ def options_in_use(settings: Settings) -> dict[str, str]:
     with contextlib.suppress(OSError, OpsqError, msgspec.DecodeError):
         if is_locked(settings.lock_path):
             with open(f"{settings.state_dir}/{_NAME}", "rb") as file:
-                return msgspec.json.decode(file.read(), type=dict[str, str])
-    return {}
+                return msgspec.json.decode(file.read(), type=Note)
+    return Note()
+
+
+def _restart_command() -> str:
+    """What restarts this process if a service manager itself has started it, as systemd.exec(5) says; else nothing."""
+    if os.environ.get("SYSTEMD_EXEC_PID") == str(os.getpid()):
+        place = ""
+        with contextlib.suppress(OSError), open("/proc/self/cgroup", encoding="utf-8") as file:
+            place = file.read().rpartition(":")[2].strip()
+        user = "--user " if "/user@" in place else ""
+        unit = place.rpartition("/")[2]
+        return f"systemctl {user}restart {unit if unit.endswith('.service') else 'UNIT'}"
+    label = os.environ.get("XPC_SERVICE_NAME", "0")  # launchd's; "0" in a terminal
+    if label != "0" and os.getppid() == 1:
+        return f"launchctl kickstart -k {'system' if os.getuid() == 0 else f'gui/{os.getuid()}'}/{label}"
+    return ""

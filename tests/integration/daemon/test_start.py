@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import signal
@@ -164,6 +165,30 @@ def test_foreground_tells_the_service_manager_and_logs_to_stderr(settings: Setti
     assert f"as process {daemon.pid} at {settings.socket}" in said
     assert said.endswith("INFO stopped\n")
     assert not Path(settings.socket).exists()
+
+
+def test_foreground_tells_a_watchdog_again_and_again_that_it_runs(settings: Settings, runtime_dir: Path) -> None:
+    """Also while it drains; a watchdog that is meant for another process is told nothing."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(runtime_dir / "notify"))
+        manager.settimeout(DEADLINE_S)
+        told = {"NOTIFY_SOCKET": str(runtime_dir / "notify"), "WATCHDOG_USEC": "20000"}
+        daemon = foreground(settings, **told)
+        assert [manager.recv(100) for _ in range(4)] == [b"READY=1", *[b"WATCHDOG=1"] * 3]
+        daemon.terminate()
+        daemon.communicate(timeout=DEADLINE_S)
+        assert daemon.returncode == 0
+        manager.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while manager.recv(100):
+                pass
+        manager.settimeout(DEADLINE_S)
+        daemon = foreground(settings, **told, WATCHDOG_PID="1")
+        assert manager.recv(100) == b"READY=1"
+        assert state_of(settings).pid == daemon.pid
+        daemon.terminate()
+        assert manager.recv(100) == b"STOPPING=1"
+        daemon.communicate(timeout=DEADLINE_S)
 
 
 def test_log_reader_that_blocks_delays_no_reply(settings: Settings) -> None:

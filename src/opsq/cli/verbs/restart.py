@@ -11,7 +11,8 @@ from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import refuse_address
 from opsq.cli.started_daemon import report_started
 from opsq.daemon import lifecycle
-from opsq.daemon.start_options import options_in_use
+from opsq.daemon.start_options import start_in_use
+from opsq.errors import Conflict
 from opsq.options.setting_options import DRAIN, SETTING_OPTIONS
 from opsq.settings import SETTINGS
 
@@ -23,7 +24,10 @@ def restart(caller: Caller, drain_limit_s: float | None = DRAIN, settings: Any =
     """
     found = caller.settings_with(settings)
     refuse_address(found)
-    kept = options_in_use(found)
+    note = start_in_use(found)
+    if note.restart_command:
+        raise Conflict("A service manager runs this daemon.", hint=f"Run: {note.restart_command}")
+    kept = note.options
     found = caller.settings_with(settings, kept)
     if names := [
         one.flag for one in SETTINGS if one.name in kept and found.source(one.name) not in (one.flag, one.variable)
