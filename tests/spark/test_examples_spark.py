@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import http.server
+import json
 import os
 import runpy
 import sqlite3
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -65,6 +67,26 @@ def test_service_is_never_asked_more_often_at_once_than_it_takes(
         (n, f"place%20{n}") for n in range(120)
     }
     assert max(busy) == 1
+
+
+def test_service_is_used_up_to_its_limits_and_refuses_nothing(run: Run, spark: SparkSession, tmp_path: Path) -> None:
+    source, target = tmp_path / "in.parquet", tmp_path / "out.parquet"
+    spark.range(150).selectExpr("id", "'place ' || id AS place").write.parquet(str(source))
+    words = [sys.executable, str(EXAMPLES / "strict_service.py")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as service:
+        assert service.stdout is not None
+        try:
+            url = service.stdout.readline().strip()
+            run("service_limits.py", url, source, target)
+            with urllib.request.urlopen(url + "counts") as answer:
+                counts = json.load(answer)
+        finally:
+            service.kill()
+    assert {(row.id, row.answer) for row in spark.read.parquet(str(target)).collect()} == {
+        (n, f"PLACE {n}") for n in range(150)
+    }
+    assert counts["refused"] == 0
+    assert counts["accepted"] >= 150
 
 
 def test_results_stream_into_a_table_while_work_goes_on(run: Run, spark: SparkSession, tmp_path: Path) -> None:

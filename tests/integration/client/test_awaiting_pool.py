@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import worker_functions as zoo
 from daemons import running
 from opsq.client.aio import verdict_sender as aio_sender
 from opsq.client.core.outcome import Tally
-from opsq.client.sync import awaiting_pool, verdict_sender
+from opsq.client.sync import awaiting_pool, child_process, verdict_sender
 from opsq.errors import UsageError
 from opsq.queue.policy import Policy
 from opsq.settings import Settings
@@ -43,7 +42,7 @@ def settings(runtime_dir: Path) -> Iterator[Settings]:
 
 def run(queue: opsq.Queue, f: Any = zoo.awaited, *, lease_s: float | None = None, **options: Any) -> Tally:
     with queue.consumer("OldestFirst", lease_s=lease_s) as consumer:
-        return consumer.run_each_chunk(f, mode="processes", **{"concurrency": 10} | options)
+        return consumer.run_each_chunk(f, mode="processes", **{"concurrency": 1 if f is zoo.obedient else 10} | options)
 
 
 def test_so_many_chunks_are_awaited_at_once_in_one_process(queue: opsq.Queue) -> None:
@@ -146,18 +145,25 @@ def test_process_that_takes_too_much_memory_is_killed(queue: opsq.Queue, tmp_pat
     assert dead.reason == "The function used more than 256M of memory, so its process was killed."
 
 
+@pytest.mark.parametrize("f", [zoo.awaited, zoo.obedient])
 def test_call_that_a_death_has_cut_off_keeps_its_lease_until_it_would_have_timed_out(
-    queue: opsq.Queue, monkeypatch: pytest.MonkeyPatch
+    queue: opsq.Queue, f: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    submission = queue.submit([b"kill", b"pid"], on_dead="keep", max_attempts=1)
-    held: list[tuple[bool, int]] = []
+    submission = queue.submit([b"kill", b"x"], on_dead="keep", max_attempts=1)
+    queue.limit("submission", concurrency=1)
+    held: list[tuple[int, bool]] = []
 
-    def hold(_: Any, until: float) -> None:
-        held.append((until > time.monotonic() + 1000, submission.state().reserved_count))
+    def hold(process: Any, began_at: float) -> None:
+        limits = process._limits
+        held.append((submission.state().reserved_count, limits.is_held))
+        process._limits = limits._replace(max_runtime_s=0.0)  # the time is over
+        original(process, began_at)
+        process._limits = limits
 
-    monkeypatch.setattr(awaiting_pool.Lane, "_hold", hold)
-    assert run(queue, concurrency=1, lease_s=3600, max_runtime_s=1800) == Tally(1, 1, 0)
-    assert held == [(True, 1)]
+    original = child_process.ChildProcess.hold
+    monkeypatch.setattr(child_process.ChildProcess, "hold", hold)
+    assert run(queue, f, lease_s=3600, max_runtime_s=1800) == Tally(1, 1, 0)
+    assert held == [(1, True)]
 
 
 def test_interrupt_of_the_function_gives_all_back_and_is_raised(queue: opsq.Queue) -> None:

@@ -144,6 +144,21 @@ def test_function_gets_pandas_frames_if_asked_for(
     assert pa.concat_tables(tables).column("n").to_pylist() == [1, 2, 3, 4]
 
 
+def test_coroutine_function_gets_and_gives_tables_and_frames(
+    queue: opsq.Queue, plan: Callable[..., Plan], submit_table: Callable[..., opsq.Submission]
+) -> None:
+    async def doubled(given: Any) -> Any:
+        if isinstance(given, pa.Table):
+            return given.set_column(0, "n", pa.array([n * 2 for n in given.column("n").to_pylist()]))
+        return opsq.Done(given.assign(n=given.n * 2))
+
+    for frames in ("auto", "pandas"):
+        submission = submit_table([{"n": n} for n in range(20)], rowsPerChunk=2)
+        assert work(plan(function=doubled, frames=frames, concurrency=4), 0).completed == 10
+        tables = [decoder("parquet", pa.schema([("n", pa.int64())]))(result) for result in results(submission)]
+        assert pa.concat_tables(tables).column("n").to_pylist() == [n * 2 for n in range(20)]
+
+
 def test_chunk_whose_result_does_not_fit_the_declared_schema_dies_by_the_name_of_the_column(
     queue: opsq.Queue, plan: Callable[..., Plan], submit_table: Callable[..., opsq.Submission]
 ) -> None:

@@ -28,9 +28,8 @@ from opsq.errors import NotFound
 if TYPE_CHECKING:
     from opsq.client.sync.chunk import Chunk
 
-_CANCEL_S = 2.0
+_CANCEL_S = 5.0
 """How long a coroutine that is cancelled may take to end; one that does not give the event loop back never does."""
-_LOOK_S = 0.25
 
 
 class _End(NamedTuple):
@@ -57,15 +56,12 @@ class AwaitingProcess(ChildProcess):
 
     Args:
         lanes_count: how many chunks it works on at once.
-        holds: a call that the end of the process has cut off may go on where it was made, so its chunk stays reserved,
-            and counts against limits, until it would have run too long.
     """
 
-    def __init__(self, *of_process: Any, lanes_count: int, holds: bool) -> None:
+    def __init__(self, *of_process: Any, lanes_count: int) -> None:
         super().__init__(*of_process)
         self.lanes = [Lane(self, number) for number in range(lanes_count)]
         self.max_runtime_s = self._limits.max_runtime_s
-        self.hold_s = (self.max_runtime_s or 0.0) if holds else 0.0
         self._open_count = lanes_count
         self._inboxes: dict[int, Inbox] = {}
         self._lock = threading.RLock()
@@ -184,7 +180,7 @@ class Lane:
             return frame
         if frame.error is not None:
             raise frame.error
-        self._hold(started_at + process.hold_s)
+        process.hold(started_at)
         if process.is_given_up:
             return None
         others = f" and {frame.held_count - 1} more" if frame.held_count > 1 else ""
@@ -212,7 +208,3 @@ class Lane:
                 self._process.say(AttachmentIs(chunk.attachment()))
             elif isinstance(frame, Outcome | _End):
                 return frame
-
-    def _hold(self, until: float) -> None:
-        while (left_s := until - time.monotonic()) > 0 and not self._process.is_given_up:
-            time.sleep(min(left_s, _LOOK_S))

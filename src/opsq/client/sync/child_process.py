@@ -115,10 +115,13 @@ class Limits(NamedTuple):
     Attributes:
         max_runtime_s: how long it runs.
         max_memory_bytes: how much memory its process uses, without files that it has mapped and processes it starts.
+        is_held: what the end of its process has cut off may go on elsewhere, in a service that was called: the chunk
+            stays reserved, and counts against limits, until it would have run too long.
     """
 
     max_runtime_s: float | None
     max_memory_bytes: int | None
+    is_held: bool = False
 
 
 class ChildProcess:
@@ -255,6 +258,12 @@ class ChildProcess:
         if used <= limit:
             return ""
         return f"The function used more than {format_size(limit)} of memory, so its process was killed."
+
+    def hold(self, began_at: float) -> None:
+        """Wait for as long as a chunk is held that the end of the process has cut off; see `Limits`."""
+        end_at = began_at + (self._limits.max_runtime_s or 0.0) if self._limits.is_held else began_at
+        while (left_s := end_at - time.monotonic()) > 0 and not self._is_given_up:
+            time.sleep(min(left_s, _LOOK_S))
 
     def _is_alive(self) -> bool:
         with _making:

@@ -109,10 +109,11 @@ class Consumer(VerdictSender):
             jobs: how many chunks are worked on at once; with a coroutine function, how many processes await.
             concurrency: how many chunks each process awaits at once, with a coroutine function (`async def`), which
                 needs processes and gets a view like an `AsyncChunk`. A chunk that takes too long is cancelled alone; a
-                process that dies costs each chunk that it held an attempt. With reservations by leases, those stay
-                reserved until `max_runtime_s` after their start: what they had called may still work on them.
+                process that dies costs each chunk that it held an attempt.
             mode: "threads" (with one job: the calling thread), or "processes", for work that keeps the processor busy.
-                A process that dies costs its chunk one attempt, with the signal named, and is replaced.
+                A process that dies costs its chunk one attempt, with the signal named, and is replaced. If the consumer
+                reserves by leases, the chunk stays reserved until `max_runtime_s` are over: a service that it had
+                called may still be busy with it.
             until_empty: see `chunks`.
             until_idle: see `chunks`.
             max_runtime_s: a chunk that takes longer fails, and its process is killed; None: no limit. Only for

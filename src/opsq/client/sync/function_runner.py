@@ -289,14 +289,12 @@ def run(
         from opsq.client.sync.worker_pool import WorkerSlot
 
         program = program_of(f) if callable(f) else f
-        limits, on_failed = Limits(max_runtime_s, max_memory_bytes), program.on_failed
+        limits, on_failed = Limits(max_runtime_s, max_memory_bytes, source.is_leased), program.on_failed
         of_process = (source.describe, source.welcome, program, limits)
         if awaited:
             from opsq.client.sync.awaiting_pool import AwaitingProcess
 
-            processes = [
-                AwaitingProcess(*of_process, lanes_count=concurrency, holds=source.is_leased) for _ in range(jobs)
-            ]
+            processes = [AwaitingProcess(*of_process, lanes_count=concurrency) for _ in range(jobs)]
             slots = [lane for process in processes for lane in process.lanes]
         else:
             slots = [WorkerSlot(*of_process) for _ in range(jobs)]

@@ -86,6 +86,7 @@ class WorkerSlot(ChildProcess):
         if self._excess:
             self._kill()
         exit_code = self._end()
+        self.hold(started_at)
         if self._is_given_up:
             return False, None
         number = -exit_code if exit_code < 0 else None

@@ -6,6 +6,7 @@ from a DataFrame.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -54,24 +55,39 @@ class ChunkFunction:
 
     def __call__(self, chunk: ChunkView) -> bytes | Done:
         """Call it. What it raises that is no Exception, an exit or the panic of a library, is a RuntimeError then."""
-        form = self._form_of(chunk)
-        argument: Any = chunk.data
-        rows_count = 0
-        if form.decode is not None:
-            from opsq.spark.formats.result_types import frame_of
-
-            table = form.decode(argument)
-            rows_count = table.num_rows
-            argument = frame_of(table) if self._frames == "pandas" else table
+        form, argument, rows_count = self._given(chunk)
         try:
             returned = self._function(argument)
         except (Exception, KeyboardInterrupt):
             raise
         except BaseException as error:
             raise RuntimeError(f"The function raised {type(error).__name__}: {error}") from error
-        result = encoded(returned.result if isinstance(returned, Done) else returned, form.chunk_format, form.types)
+        kept = _kept(returned, form)
         self.rows_count += rows_count
-        return Done(result, returned.then) if isinstance(returned, Done) else result
+        return kept
+
+    async def awaited(self, chunk: ChunkView) -> bytes | Done:
+        """The same of a coroutine function; reading and writing wait in threads, for a store may be far away."""
+        form, argument, rows_count = await asyncio.to_thread(self._given, chunk)
+        try:
+            returned = await self._function(argument)
+        except (Exception, KeyboardInterrupt, asyncio.CancelledError):
+            raise
+        except BaseException as error:
+            raise RuntimeError(f"The function raised {type(error).__name__}: {error}") from error
+        kept = await asyncio.to_thread(_kept, returned, form)
+        self.rows_count += rows_count
+        return kept
+
+    def _given(self, chunk: ChunkView) -> tuple[_Form, Any, int]:
+        """What the function gets of a chunk, and how many rows are in it."""
+        form = self._form_of(chunk)
+        if form.decode is None:
+            return form, chunk.data, 0
+        from opsq.spark.formats.result_types import frame_of
+
+        table = form.decode(chunk.data)
+        return form, frame_of(table) if self._frames == "pandas" else table, table.num_rows
 
     def _form_of(self, chunk: ChunkView) -> _Form:
         submission_id = 0 if self._frames == "bytes" else chunk.submission_id
@@ -106,6 +122,12 @@ def _form_of(chunk: ChunkView, schema: pa.Schema | None) -> _Form:
 
     name, of_chunks = chunk_format.name, arrow_schema(read_schema(chunk_format.schema))
     return _Form(name, decoder(name, of_chunks), ResultTypes(of_chunks, schema))
+
+
+def _kept(returned: Any, form: _Form) -> bytes | Done:
+    if isinstance(returned, Done):
+        return Done(encoded(returned.result, form.chunk_format, form.types), returned.then)
+    return encoded(returned, form.chunk_format, form.types)
 
 
 def encoded(returned: Any, chunk_format: str, types: ResultTypes) -> bytes:

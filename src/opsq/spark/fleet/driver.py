@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import astuple, replace
 
+from opsq.client.core.outcome import is_awaited
 from opsq.errors import OpsqError, UsageError, WorkFailed
 from opsq.ids import parse_submission_id
 from opsq.runner.polled_consumer import Until
@@ -110,6 +111,8 @@ def consume(
     schema: str | StructType | pa.Schema | None = None,
     timeout: float | str | None = None,
     memory: int | str | None = None,
+    concurrency: int = 1,
+    lease: float | str | None = None,
     until: Until = "empty",
     deadline_s: float | None = None,
     progress: bool = True,
@@ -127,7 +130,7 @@ def consume(
         function: called for each chunk instead of a program, in a process of its own; an exception fails the chunk
             (`opsq.Retry` and `opsq.Bury` decide whether it is retried), and so does the death of the process, which is
             then replaced. It returns an Arrow table, a pandas frame, bytes or None; tables are written in the format of
-            the chunks.
+            the chunks. A coroutine function (`async def`) is awaited there, on one event loop.
         strategy: the order in which chunks are wanted: text, or a tree of `opsq.strategy`.
         submission: only chunks of this one; None: of all.
         tasks: the number of consumers; those beyond the cores of the session wait until others have ended. None: one
@@ -142,6 +145,13 @@ def consume(
         timeout: a chunk for which the function or program runs longer fails: seconds, or text such as "90s".
         memory: a chunk for which the function uses more memory fails: bytes, or text such as "2G". What its process has
             resident counts (on Linux without files that it has mapped), not what processes have that it starts.
+        concurrency: for how many chunks at once each task awaits a coroutine function. A chunk is completed when it
+            ends; one that exceeds `timeout` is cancelled alone, and the death of the process costs each chunk in it an
+            attempt. Limits (`opsq limit`) and strategies count chunks, over all tasks: give each chunk one call.
+        lease: reserve chunks by leases of this length, longer than `timeout`: seconds, or text. The chunks of a killed
+            executor then count against limits until their leases expire, and those of a function that has died until
+            their timeout, as long as a service may be busy with calls that nobody waits for any more. None: they are
+            free at once.
         until: "empty": no chunk is free, reserved by any consumer or waiting for a retry; "idle": no chunk can be
             reserved; "": only the deadline ends it.
         deadline_s: start no chunk after this time; running chunks are finished.
@@ -186,6 +196,8 @@ def consume(
         schema=None if schema is None else given_schema(schema, spark, name="schema"),
         timeout=timeout,
         memory=memory,
+        concurrency=concurrency,
+        lease=lease,
         deadline_s=deadline_s,
     )
     try:
@@ -213,6 +225,8 @@ def plan_fleet(
     schema: StructType | None = None,
     timeout: float | str | None = None,
     memory: int | str | None = None,
+    concurrency: int = 1,
+    lease: float | str | None = None,
     deadline_s: float | None = None,
 ) -> Plan:
     """Plan the tasks; see `consume`. The deadline starts now, and the daemon must answer."""
@@ -228,6 +242,19 @@ def plan_fleet(
     if command is not None and memory_bytes is not None:
         raise UsageError(
             "memory limits functions only.", hint='Start a program with a limit: ["prlimit", "--as=2G", …].'
+        )
+    lease_s = _limit("lease", lease, parse_duration)
+    if lease_s is not None and (command is not None or timeout_s is None or timeout_s >= lease_s):
+        raise UsageError(
+            "lease needs a function and a timeout that is shorter: a chunk that runs longer than its lease is lost."
+        )
+    if concurrency < 1:
+        raise UsageError(f"concurrency is {concurrency}; it must be at least 1.")
+    awaited = function is not None and is_awaited(function)
+    if concurrency > 1 and not awaited:
+        raise UsageError(
+            "concurrency is for coroutine functions (async def): several chunks are awaited at once.",
+            hint="tasks says for how many chunks at once another function is called.",
         )
     if command is not None and timeout_s is not None:
         options = options._replace(max_runtime_s=timeout_s)
@@ -247,6 +274,8 @@ def plan_fleet(
         schema=declared,
         timeout_s=timeout_s,
         memory_bytes=None if memory_bytes is None else int(memory_bytes),
+        concurrency=concurrency if awaited else None,
+        lease_s=lease_s,
         ends_at=None if deadline_s is None else time.time() + deadline_s,
     )
 

@@ -14,12 +14,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from opsq.client.core.outcome import Done, is_awaited
 from opsq.spark.fleet.chunk_function import ChunkFunction, Frames
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _PRELOADED = [
+    "opsq.client.core.awaiting_worker",
     "opsq.client.core.worker_process",
     "opsq.content.chunk_reader",
     "opsq.content.store_kinds",
@@ -99,12 +101,20 @@ class _FunctionOfTask(ChunkFunction):
         return pickle.dumps((rows_count, added)) if rows_count or added else None
 
 
+class _AwaitedOfTask(_FunctionOfTask):
+    """The same, awaited."""
+
+    async def __call__(self, chunk: Any) -> bytes | Done:  # type: ignore[override]  # whoever calls it, looks
+        return await self.awaited(chunk.view)
+
+
 def _unpack(function: bytes, frames: Frames, schema: pa.Schema | None, state: _State | None) -> ChunkFunction:
     os.setpgid(0, 0)  # what the function starts is killed with it, here or by the guard
     _offer_to_oom_killer()
     if state is not None:
         _restore(state)
-    return _FunctionOfTask(pickle.loads(function), frames, schema)  # noqa: S301  # as Spark does
+    called = pickle.loads(function)  # noqa: S301  # as Spark does
+    return (_AwaitedOfTask if is_awaited(called) else _FunctionOfTask)(called, frames, schema)
 
 
 def _state_of_task() -> _State | None:

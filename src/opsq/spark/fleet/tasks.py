@@ -55,6 +55,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         schema: the columns that are declared for what it returns.
         timeout_s: a chunk for which the function takes longer fails; None: no limit.
         memory_bytes: a chunk for which it uses more memory fails; None: no limit.
+        concurrency: for how many chunks at once a coroutine function is awaited; None: the function is called.
+        lease_s: reservations are leases of this length; None: they end with the task.
         ends_at: the wall clock time from which no chunk is started; None: no such end.
         patience_s: how long the daemon may be unreachable when a task starts.
     """
@@ -67,6 +69,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     schema: pa.Schema | None = None
     timeout_s: float | None = None
     memory_bytes: int | None = None
+    concurrency: int | None = None
+    lease_s: float | None = None
     ends_at: float | None = None
     patience_s: float = PATIENCE_S
 
@@ -174,14 +178,22 @@ def _call(plan: Plan, function: Callable[[Any], Any] | bytes, queue: Any, left_s
 
     packed = pack(function, plan.frames, plan.schema)
     guard = OrphanGuard(tempfile.gettempdir())
-    program = Program(packed, "forkserver", on_aside=add, on_failed=tally.failed, guard=guard)
-    with closing(guard), queue.consumer(plan.options.whole_strategy) as consumer:
+    program = Program(
+        packed,
+        "forkserver",
+        on_aside=add,
+        on_failed=tally.failed,
+        guard=guard,
+        is_awaited=plan.concurrency is not None,
+    )
+    with closing(guard), queue.consumer(plan.options.whole_strategy, lease_s=plan.lease_s) as consumer:
         guard.begin()
         until = plan.options.until
         with _executor_watched(consumer.stop), _stopped_after(left_s, consumer.stop):
             counts = consumer.run_each_chunk(
                 program,
                 mode="processes",
+                concurrency=plan.concurrency or 1,
                 until_empty=until == "empty",
                 until_idle=until == "idle",
                 max_runtime_s=plan.timeout_s,
