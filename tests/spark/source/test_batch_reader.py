@@ -446,3 +446,49 @@ def test_result_schema_of_a_command_line_is_ddl(spark: SparkSession):
     assert [(field["name"], field["type"]) for field in told["fields"]] == [("id", "long"), ("text", "string")]
     with pytest.raises(UsageError, match=r"--result-schema id BIGNIT: Spark cannot parse it"):
         Writing(result_schema="id BIGNIT").schema(spark)
+
+
+NUMBERED = "n BIGINT, _submission BIGINT, _chunk BIGINT, _attempts INT"
+
+
+@pytest.fixture
+def half_unreadable(queue: opsq.Queue) -> opsq.Submission:
+    """Six chunks; every second result cannot be read, and chunks 2 and 3 took two attempts."""
+    submission = queue.submit([b"%d" % number for number in range(6)], backoff=(0, 1, 0))
+    for chunk in queue.consume():
+        if chunk.index in (2, 3) and chunk.attempt == 0:
+            chunk.fail("again")
+        else:
+            chunk.complete(b"no json" if chunk.index % 2 else b'{"n": %d}\n' % chunk.index)
+    return submission
+
+
+@pytest.mark.parametrize(
+    ("condition", "numbers"),
+    [
+        ("_chunk = 2", [2]),
+        ("_chunk IN (0, 4) AND n > 0", [4]),
+        ("_attempts > 1 AND _chunk <> 3", [2]),
+        ("_attempts > 2", []),
+        ("_submission = 7", []),
+        ("_chunk IS NULL", []),
+    ],
+)
+def test_chunks_that_filters_of_a_query_leave_out_are_not_read(
+    half_unreadable: opsq.Submission, read: Read, condition: str, numbers: list[int]
+):
+    found = read(half_unreadable, NUMBERED, resultFormat="jsonl", metadataColumns="true", chunksPerPartition=4)
+    assert [row["n"] for row in found.where(condition).collect()] == numbers
+    with pytest.raises(PySparkException, match="cannot be used"):
+        found.where("n >= 0").collect()  # Spark filters what was read
+
+
+def test_session_that_hands_no_filters_over_finds_the_same_rows(spark: SparkSession, queue: opsq.Queue, read: Read):
+    submission = submit(queue, [b'{"n": %d}\n' % number for number in range(6)])
+    found = read(submission, NUMBERED, resultFormat="jsonl", metadataColumns="true")
+    counts = []
+    for is_handed in ("true", "false"):
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", is_handed)
+        counts.append([row["n"] for row in found.where("_chunk >= 2 AND _attempts = 1 AND NOT _chunk = 4").collect()])
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    assert counts == [[2, 3, 5]] * 2

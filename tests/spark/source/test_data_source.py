@@ -98,19 +98,35 @@ def test_temporary_view_in_sql_has_the_results_of_its_submission(
         spark.sql("INSERT INTO results VALUES (1, 2)")
 
 
-def test_table_of_the_catalog_is_refused_with_the_statement_that_works(
-    spark: SparkSession, daemon: Settings, queue: opsq.Queue, write: Write
-):
-    submission = write(spark.range(10), rowsPerChunk=3)
-    work(queue)
-    statement = r"CREATE TEMPORARY VIEW NAME USING opsq OPTIONS \(submission 'ID'\)"
-    options = f"OPTIONS (submission '{submission.id}', stateDir '{daemon.state_dir}')"
-    with pytest.raises(Exception, match=f"A table of Spark's catalog keeps no options.*{statement}"):
-        spark.sql(f"CREATE TABLE refused USING opsq {options}")
+STATEMENT = r"CREATE TEMPORARY VIEW NAME USING opsq OPTIONS \(submission 'ID'\)"
+QUERY = r"SELECT … FROM NAME WITH \(submission = 'ID'\)"
+
+
+def test_table_of_the_catalog_is_refused_with_the_statements_that_work(spark: SparkSession, daemon: Settings):
+    with pytest.raises(Exception, match=f"A table of Spark's catalog keeps no options.*{STATEMENT}.*{QUERY}"):
+        spark.sql(f"CREATE TABLE refused USING opsq OPTIONS (submission '7', stateDir '{daemon.state_dir}')")
     assert not spark.catalog.tableExists("refused")
-    spark.sql(f"CREATE TABLE unreadable (id BIGINT) USING opsq {options}")  # Spark does not ask the source
+
+
+@pytest.mark.parametrize("is_filled_at_once", [True, False], ids=["saveAsTable", "INSERT INTO"])
+def test_table_with_columns_has_the_submission_that_a_query_names(
+    spark: SparkSession, daemon: Settings, queue: opsq.Queue, is_filled_at_once: bool
+):
+    """Spark tells the source nothing of a table: a write into one looks to it as any other."""
+    there = f"stateDir = '{daemon.state_dir}'"
+    if is_filled_at_once:
+        writer = spark.range(10).selectExpr("id AS n").write.format("opsq").mode("append")
+        writer.options(stateDir=daemon.state_dir, rowsPerChunk=5).saveAsTable("numbers")
+    else:
+        spark.sql("CREATE TABLE numbers (n BIGINT) USING opsq")
+        spark.sql(f"INSERT INTO numbers WITH ({there}, rowsPerChunk = 5) SELECT id AS n FROM range(10)")
     try:
-        with pytest.raises(Exception, match=f"No submission is named.*{statement}"):
-            spark.table("unreadable").collect()
+        [state] = queue.submissions()
+        assert state.chunks_count >= 2
+        work(queue)
+        found = spark.sql(f"SELECT sum(n) FROM numbers WITH (submission = '{state.submission_id}', {there})")
+        assert found.first()[:] == (45,)
+        with pytest.raises(Exception, match=f"No submission is named.*{STATEMENT}.*{QUERY}"):
+            spark.table("numbers").collect()
     finally:
-        spark.sql("DROP TABLE unreadable")
+        spark.sql("DROP TABLE numbers")

@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 BATCH_ROWS = 65536
 """Rows in one Arrow batch; Spark's own 10 000 halve the throughput of the source."""
 
-_BATCH = {"spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_ROWS)}
+_SQL = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_ROWS),
+    "spark.sql.python.filterPushdown.enabled": "true",
+}
 _LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-_ALWAYS = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", **_BATCH}
+_ALWAYS = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", **_SQL}
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 _MODULES = ("pyspark", "pyarrow", "pandas", "arro3.io")
@@ -145,7 +148,7 @@ def _connect(master: str, conf: Mapping[str, str]) -> SparkSession:
             "This process has a session that is not of Spark Connect.", hint="Stop it first, or use another process."
         ) from error
     try:
-        for key, value in {**_BATCH, **conf}.items():
+        for key, value in {**_SQL, **conf}.items():
             try:
                 spark.conf.set(key, value)
             except PySparkException as error:

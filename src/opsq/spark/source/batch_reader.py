@@ -6,14 +6,14 @@ pickled; connections are made where they are used.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import types as t
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from opsq.errors import OpsqError, UsageError
 from opsq.spark.formats.decoder import combined, decoder, holds, sniff
@@ -21,6 +21,7 @@ from opsq.spark.formats.schema_guess import schema_of
 from opsq.spark.formats.schema_merge import merged
 from opsq.spark.formats.schemas import arrow_schema, read_schema, selected, spark_schema
 from opsq.spark.formats.stored_schemas import STORED_FORMATS, StoredSchemas
+from opsq.spark.source.chunk_filters import are_met, divide
 from opsq.spark.source.daemon_address import Daemon, resolve
 from opsq.spark.source.result_fetch import (
     FINAL_STATES,
@@ -297,7 +298,7 @@ class Batches(NamedTuple):
         )
 
     def _with_metadata(self, table: pa.Table, whole: pa.Schema, chunk: int, attempts: Mapping[int, int]) -> pa.Table:
-        values = {"_submission": self.submission_id, "_chunk": chunk, "_attempts": attempts.get(chunk, 1)}
+        values = metadata_of(self.submission_id, chunk, attempts)
         columns = [
             pa.repeat(pa.scalar(values[field.name], field.type), table.num_rows)
             if field.name in self.metadata_columns
@@ -305,6 +306,11 @@ class Batches(NamedTuple):
             for field in whole
         ]
         return pa.Table.from_arrays(columns, schema=whole)
+
+
+def metadata_of(submission_id: int, chunk: int, attempts: Mapping[int, int]) -> dict[str, int]:
+    """What the columns about the chunk have in its rows."""
+    return {"_submission": submission_id, "_chunk": chunk, "_attempts": attempts.get(chunk, 1)}
 
 
 def guess_format(source: SourceSubmission, sample: bytes) -> str:
@@ -352,6 +358,9 @@ class ResultRead:
 class OpsqReader(ResultRead, DataSourceReader):
     """Reads the results of a submission that has ended."""
 
+    conditions: Sequence[Filter] = ()
+    """On the columns about the chunk; a chunk that does not meet them is not read."""
+
     def partitions(self) -> list[InputPartition]:
         """Runs of chunks; an error if results are missing and may not be skipped."""
         with self.daemon.open() as queue:
@@ -359,15 +368,32 @@ class OpsqReader(ResultRead, DataSourceReader):
             wants_attempts = "_attempts" in self.options.metadata_columns
             attempts = attempts_beyond_one(queue, self.source) if wants_attempts else {}
             cut = runs(queue, self.source, self.options.chunks_per_partition)
-        return [
-            ChunkRun(first, end, {index: attempts[index] for index in attempts if first <= index < end})
-            for first, end in cut
-        ]
+        found: list[InputPartition] = []
+        for first, end in cut:
+            own = {index: attempts[index] for index in attempts if first <= index < end}
+            wanted = [index for index in range(first, end) if self._wants(index, own)] if self.conditions else [first]
+            if wanted:
+                found.append(ChunkRun(wanted[0], wanted[-1] + 1 if self.conditions else end, own))
+        return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one run of chunks, on an executor."""
         if not isinstance(partition, ChunkRun):
             return  # Spark makes a partition of its own when there are no chunks
+        first, end, attempts = partition.first, partition.end, partition.attempts
+        wants = (lambda index: self._wants(index, attempts)) if self.conditions else None
         with self.daemon.open(is_planned=True) as queue:
-            results = fetch(queue, self.source, partition.first, partition.end, skips_dead=self.options.skips_dead)
-            yield from self.batches.of(results, partition.attempts)
+            results = fetch(queue, self.source, first, end, skips_dead=self.options.skips_dead, wants=wants)
+            yield from self.batches.of(results, attempts)
+
+    def _wants(self, chunk: int, attempts: Mapping[int, int]) -> bool:
+        return are_met(self.conditions, metadata_of(self.source.submission_id, chunk, attempts))
+
+
+class FilteredReader(OpsqReader):
+    """The same in a session that hands filters over; in any other, Spark refuses a reader that takes them."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802  # Spark's name
+        """Take the filters on columns about the chunk; Spark applies the others."""
+        self.conditions, others = divide(filters, self.options.metadata_columns)
+        return others

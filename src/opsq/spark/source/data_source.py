@@ -6,9 +6,13 @@ heavy is imported where it is needed.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
+
+_HANDS_FILTERS = "pyspark.sql.worker.data_source_pushdown_filters"
+"""Spark plans reads in processes with this module where it hands filters to readers."""
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -84,10 +88,17 @@ class OpsqDataSource(DataSource):
     other consumers get its chunks (this counts as a loss); chunks that it had processed but not acknowledged are then
     processed twice.
 
+    Filters on columns of metadataColumns (such as `_attempts > 1` or `_chunk IN (3, 5)`) choose the chunks to be read
+    if spark.sql.python.filterPushdown.enabled is true, as in sessions of `opsq.spark.build_session`; otherwise, and for
+    all other columns, Spark filters what was read. It tells a source in Python nothing of the columns that a query
+    needs: name them in `columns`.
+
     In SQL, results are temporary views: CREATE TEMPORARY VIEW NAME USING opsq OPTIONS (submission 'ID', columns 'a,b').
     Spark tells a source in Python nothing of a table in its catalog, neither its name nor its options: CREATE TABLE
-    without AS SELECT is refused, and so is reading one. INSERT INTO, CREATE TABLE … AS SELECT and .saveAsTable() look
-    like .save() to it, and make a submission beside a table that cannot be read: use `opsq.spark.write`.
+    without columns is refused. INSERT INTO, CREATE TABLE … AS SELECT and .saveAsTable() look like .save() to it, and
+    make a submission. What such a table has is its columns; a query says of which submission:
+    SELECT … FROM NAME WITH (submission = 'ID'). INSERT INTO NAME WITH (rowsPerChunk = 1000) SELECT … gives options of a
+    write.
 
     A daemon that is away is waited for, in plans, tasks, commits and streams, and asked where it was found, whatever
     other ports it comes back with. After 30 seconds the log `opsq` of the process that waits has a warning (so the log
@@ -137,11 +148,12 @@ class OpsqDataSource(DataSource):
 
     def reader(self, schema: StructType) -> OpsqReader:
         """Reads the results of a submission."""
-        from opsq.spark.source.batch_reader import OpsqReader
+        from opsq.spark.source.batch_reader import FilteredReader, OpsqReader
         from opsq.spark.source.source_options import parse_read
 
         form: ResultForm | None = getattr(self, "_form", None)
-        return OpsqReader(parse_read(self.options), schema, form)
+        kind = FilteredReader if _HANDS_FILTERS in sys.modules else OpsqReader
+        return kind(parse_read(self.options), schema, form)
 
     def writer(self, schema: StructType, overwrite: bool) -> OpsqWriter:
         """Makes a submission of a DataFrame."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -250,8 +250,16 @@ def runs(queue: Queue, source: SourceSubmission, chunks_per_partition: int | Non
     return [(start, min(start + chunks_per_partition, count)) for start in range(0, count, chunks_per_partition)]
 
 
-def fetch(queue: Queue, source: SourceSubmission, first: int, end: int, *, skips_dead: bool) -> Iterator[Fetched]:
-    """The results of the chunks from `first` to before `end`, ascending.
+def fetch(
+    queue: Queue,
+    source: SourceSubmission,
+    first: int,
+    end: int,
+    *,
+    skips_dead: bool,
+    wants: Callable[[int], bool] | None = None,
+) -> Iterator[Fetched]:
+    """The results of the chunks from `first` to before `end`, ascending; of some if `wants` chooses among them.
 
     Raises:
         WorkFailed: one has none, and missing results may not be skipped.
@@ -264,6 +272,8 @@ def fetch(queue: Queue, source: SourceSubmission, first: int, end: int, *, skips
         for block, completed in enumerate(page.completed, index // BLOCK_CHUNKS):
             kept = results_of(rows.get(block, []), source.submission_id)
             for chunk in range(max(index, block * BLOCK_CHUNKS), min((block + 1) * BLOCK_CHUNKS, end)):
+                if wants is not None and not wants(chunk):
+                    continue
                 if completed >> chunk % BLOCK_CHUNKS & 1:
                     yield Fetched(chunk, reader.read(kept.get(chunk, b"")))
                 elif not skips_dead:

@@ -29,6 +29,8 @@ DEFAULT_CHUNKS_PER_TRIGGER = 1000
 
 _META = "meta."
 _VIEW = "CREATE TEMPORARY VIEW NAME USING opsq OPTIONS (submission 'ID')"
+_QUERY = "SELECT … FROM NAME WITH (submission = 'ID')"
+"""Of a table, which has nothing but columns."""
 _OF_CATALOG = "provider"
 """What the catalog adds to the options of a table that it creates; it forgets them all before the table is read."""
 T = TypeVar("T")
@@ -148,7 +150,7 @@ def parse_read(options: Mapping[str, str]) -> ReadOptions:
     if len(set(named)) != 1:
         raise UsageError(
             "No submission is named." if not named else f"Two submissions are named: {named[0]} and {named[1]}.",
-            hint=f"Give one id: .load(ID), or in SQL {_VIEW}.",
+            hint=f"Give one id: .load(ID), or in SQL {_VIEW}, or of a table {_QUERY}.",
         )
     return ReadOptions(
         daemon=given.daemon(),
@@ -226,7 +228,7 @@ class _Given:
             raise UsageError(
                 "A table of Spark's catalog keeps no options for a source in Python, so nothing would say which "
                 "submission it has.",
-                hint=f"Write {_VIEW}.",
+                hint=f"Write {_VIEW}, or give the table its columns and write {_QUERY}.",
             )
         known = {name.lower() for name in _NAMES[what]}
         for key in self._texts:
