@@ -5,6 +5,7 @@ What they see, how they die, how they are stopped, and that none is left behind.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -14,13 +15,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import opsq
 import worker_functions as zoo
 from daemons import running
 from opsq.client.core.outcome import Tally
+from opsq.client.core.worker_process import main
 from opsq.client.sync import child_process
+from opsq.client.sync.connection import Connection
 from opsq.errors import StoreNotVisible, UsageError, WorkFailed
 from opsq.queue.policy import Policy
 from opsq.settings import Settings
@@ -326,6 +330,22 @@ def test_when_the_grace_is_over_the_function_may_clean_up_and_its_chunk_is_given
         assert submission.state().reserved_count == 0
         with queue.consumer() as consumer:
             assert consumer.reserve(1).held_blocks[0].token.attempt == 0
+
+
+@pytest.mark.parametrize("f", [zoo.obedient, zoo.awaited])
+def test_a_worker_whose_consumer_has_gone_before_it_was_ready_ends_in_silence(
+    settings: Settings, capfd: pytest.CaptureFixture[str], f: Any
+) -> None:
+    ours, theirs = multiprocessing.Pipe()
+    ours.close()
+    with Connection.open(settings.socket) as connection:
+        welcome = msgspec.msgpack.encode(connection.welcome)
+    packed = child_process.program_of(f).packed
+    worker = multiprocessing.get_context("spawn").Process(target=main, args=(theirs, packed, welcome))
+    worker.start()
+    worker.join(DEADLINE_S)
+    assert worker.exitcode in {0, 1}  # 1: its reader was quicker
+    assert capfd.readouterr().err == ""
 
 
 def test_the_second_signal_ends_all_at_once(settings: Settings, tmp_path: Path, script: Script) -> None:

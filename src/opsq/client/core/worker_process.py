@@ -11,6 +11,7 @@ import queue
 import signal
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any
@@ -118,8 +119,8 @@ class Worker:
             self.send(outcome)
 
     def send(self, frame: FromWorker) -> None:
-        """Send a frame, from any thread."""
-        with self._sending:
+        """Send a frame, from any thread; nobody hears it if the pipe has closed, which then ends this process."""
+        with self._sending, suppress(OSError):
             self._connection.send_bytes(encode(frame))
 
     def view(self, work: Work) -> ChunkView:
