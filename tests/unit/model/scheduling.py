@@ -89,7 +89,8 @@ class Scheduling(Consuming):
             return is_running
 
         def fired(known: KnownSchedule, planned: int, now: Now) -> m.Created:
-            assert planned <= now.wall or self.is_backfilling, "too early"
+            # The clock may have been set back since an instant came that waits.
+            assert planned <= now.wall or planned in known.row.waiting or self.is_backfilling, "too early"
             watched = self.coming[known.row.name]
             if not self.is_backfilling:
                 self._intend(lambda: self._note_fired(watched, planned))

@@ -109,6 +109,14 @@ def test_queued_instants_come_one_after_the_other(rig: Rig) -> None:
     assert planned(rig) == sorted(map(str, planned(rig)))
 
 
+def test_instant_that_waits_comes_though_the_clock_was_set_back_behind_it(rig: Rig) -> None:
+    add(rig, schedule(overlap="queue"))
+    run(rig, 2 * MINUTE_S + 1)
+    rig.pass_time(0, wall_s=-3600.0)
+    finish(rig)
+    assert (len(made(rig)), len(state(rig).waiting)) == (2, 0)
+
+
 def test_allowed_overlap_runs_side_by_side(rig: Rig) -> None:
     add(rig, schedule(overlap="allow"))
     run(rig, 3 * MINUTE_S + 1)
