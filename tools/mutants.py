@@ -1,0 +1,352 @@
+"""Changes one line of the source at a time and names the changes that no test notices.
+
+    python tools/mutants.py map [PYTEST ARGS]         learn which test reaches which line (coverage.py; half an hour)
+    python tools/mutants.py run [--seed 1] [--count 100] [--promises] [ROOM ...]
+
+A room is a folder of src/opsq, or a file in it. `--promises` takes the lines that a promise of durability, ownership or
+access rests on (see PROMISES) in place of lines drawn at random. Each change is tried against the tests that reach its
+line, the nearest first, in a copy of the source of its own; docs/testing.md says how to judge those that survive.
+
+`map` gives each test its own name as a context, and so does what it starts: an environment variable that pytest keeps
+is the context of every other process. Everything is kept in .mutants, one line of results.jsonl for each change.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "opsq"
+WORK = ROOT / ".mutants"
+COVERAGE = WORK / "coverage"
+ROOMS = ["queue", "store", "content", "daemon", "client", "runner"]
+
+PROMISES = re.compile(
+    r"fsync|fdatasync|\bsync\w*\(|_flush\(|flock|lockf|[lL]ock\b|owner|token|compare_digest|uid|mode\b|chmod|0o\d"
+    r"|os\.replace|os\.link|\braise\b|\bexcept\b|rollback|commit\(|COMMIT|settle|cancel\("
+)
+"""Lines with one of these words are what a promise rests on."""
+
+STAGES = ["unit", "integration", "acceptance", "faults", "compat"]
+"""Folders of tests, the quickest first."""
+TESTS_AT_A_TIME = 60
+"""Tests of a stage that try a change; those that reach fewest lines are nearest to it."""
+TIMEOUT_S = 300
+"""A change that makes its tests take longer has been noticed."""
+
+COMPARED: dict[type[ast.cmpop], str] = {
+    ast.Lt: "<=",
+    ast.LtE: "<",
+    ast.Gt: ">=",
+    ast.GtE: ">",
+    ast.Eq: "!=",
+    ast.NotEq: "==",
+    ast.Is: "is not",
+    ast.IsNot: "is",
+    ast.In: "not in",
+    ast.NotIn: "in",
+}
+COMPUTED: dict[type[ast.operator], str] = {
+    ast.Add: "-",
+    ast.Sub: "+",
+    ast.Mult: "//",
+    ast.FloorDiv: "*",
+    ast.BitAnd: "|",
+    ast.BitOr: "&",
+    ast.LShift: ">>",
+    ast.RShift: "<<",
+}
+SWAPPED = {"min": "max", "max": "min", "any": "all", "all": "any"}
+
+
+class Change(NamedTuple):
+    """One change of one file."""
+
+    file: str
+    """Relative to src/opsq."""
+    line: int
+    last_line: int
+    start: int
+    """In bytes of the file; likewise `end`."""
+    end: int
+    new: str
+
+    def apply(self, source: bytes) -> bytes:
+        """Return the changed source; it has as many lines as before."""
+        return source[: self.start] + self.new.encode() + source[self.end :]
+
+    def told(self, source: bytes) -> str:
+        """Say what is changed, on one line."""
+        old = " ".join(source[self.start : self.end].decode().split())
+        return f"{self.file}:{self.line}  {old[:90]}  ->  {self.new[:60]}"
+
+
+# --- changes ----------------------------------------------------------------------------------------------------------
+
+
+def changes_of(path: Path) -> Iterator[Change]:
+    """Yield every change of a file: a statement left out, a condition turned round, a number one off."""
+    source = path.read_bytes()
+    begins = [0]
+    for line in source.splitlines(keepends=True):
+        begins.append(begins[-1] + len(line))
+    name = str(path.relative_to(SOURCE))
+
+    def at(node: ast.AST, new: str) -> Change:
+        start = begins[node.lineno - 1] + node.col_offset  # type: ignore[attr-defined]
+        end = begins[node.end_lineno - 1] + node.end_col_offset  # type: ignore[attr-defined]
+        return Change(name, node.lineno, node.end_lineno, start, end, new)  # type: ignore[attr-defined]
+
+    def text(node: ast.AST) -> str:
+        return f"({ast.get_source_segment(source.decode(), node)})"
+
+    for node in _walk(ast.parse(source)):
+        match node:
+            case ast.Expr(value=ast.Call() | ast.Await()) | ast.AugAssign() | ast.Raise() | ast.Delete():
+                yield at(node, "pass")
+            case ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):
+                yield at(node, "pass")
+            case ast.Continue():
+                yield at(node, "pass")
+            case ast.Return(value=ast.Constant(value=bool())) as found:
+                yield at(found.value, str(not found.value.value))  # type: ignore[union-attr, arg-type]
+            case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test):
+                yield at(test, f"(not {text(test)})")
+            case ast.With(items=[ast.withitem(context_expr=context, optional_vars=None)]):
+                yield at(context, "__import__('contextlib').nullcontext()")
+            case ast.ExceptHandler(type=ast.expr() as caught):
+                yield at(caught, "()")
+            case ast.Compare(left=left, ops=[operator], comparators=[right]):
+                yield at(node, f"{text(left)} {COMPARED[type(operator)]} {text(right)}")
+            case ast.BoolOp(op=operator, values=values):
+                word = " or " if isinstance(operator, ast.And) else " and "
+                yield at(node, "(" + word.join(map(text, values)) + ")")
+            case ast.BinOp(left=left, op=operator, right=right) if (
+                type(operator) in COMPUTED and text(right) != "(None)"
+            ):
+                yield at(node, f"({text(left)} {COMPUTED[type(operator)]} {text(right)})")
+            case ast.Call(func=ast.Name(id=word) as called) if word in SWAPPED:
+                yield at(called, SWAPPED[word])
+            case ast.Constant(value=int(number)) if not isinstance(number, bool):
+                yield at(node, str(number + 1))
+
+
+def _walk(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield all nodes but those that nothing happens in: annotations, texts, code for type checkers."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.arg | ast.JoinedStr):
+            continue
+        yield node
+        match node:
+            case ast.AnnAssign(value=value):
+                yield from () if value is None else _walk(ast.Expression(value))
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                yield from _walk(ast.Module([*node.args.defaults, *node.body], []))  # type: ignore[list-item]
+            case _:
+                yield from _walk(node)
+
+
+def chosen(rooms: list[str], seed: int, count: int, *, are_promises: bool) -> list[Change]:
+    """Draw `count` changes of these rooms; each line at most once."""
+    found: dict[tuple[str, int], list[Change]] = defaultdict(list)
+    for room in rooms:
+        path = SOURCE / room
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            lines = file.read_text(encoding="utf-8").splitlines()
+            for change in changes_of(file):
+                text = " ".join(lines[change.line - 1 : change.last_line])
+                if are_promises == bool(PROMISES.search(text)):
+                    found[change.file, change.line].append(change)
+    draw = random.Random(seed)
+    places = draw.sample(sorted(found), min(count, len(found)))
+    return [draw.choice(found[place]) for place in places]
+
+
+# --- which tests ------------------------------------------------------------------------------------------------------
+
+
+class Reached:
+    """Which tests reach which line, as `map` has found."""
+
+    def __init__(self) -> None:
+        from coverage import CoverageData
+
+        self._data = CoverageData(str(COVERAGE))
+        self._data.read()
+        self._lines_of: dict[str, int] = defaultdict(int)
+        for file in self._data.measured_files():
+            for contexts in self._data.contexts_by_lineno(file).values():
+                for context in contexts:
+                    self._lines_of[context] += 1
+
+    def tests(self, change: Change) -> list[list[str]]:
+        """Return the tests that reach a change, a list for each stage, the nearest first."""
+        by_line = self._data.contexts_by_lineno(str(SOURCE / change.file))
+        contexts = {context for line in range(change.line, change.last_line + 1) for context in by_line.get(line, [])}
+        named = {_test_of(context): self._lines_of[context] for context in contexts if context}
+        nearest = sorted(named, key=named.__getitem__)
+        stages = [[test for test in nearest if test.startswith(f"tests/{stage}/")] for stage in STAGES]
+        return [stage[:TESTS_AT_A_TIME] for stage in stages if stage]
+
+
+def _test_of(context: str) -> str:
+    """Return the test of a context: `PYTEST_CURRENT_TEST` of another process, or what `pytest_runtest_setup` set."""
+    return re.sub(r" \((setup|call|teardown)\)$", "", context.rsplit("|", maxsplit=1)[-1])
+
+
+def pytest_runtest_setup(item: Any) -> None:
+    """Name the context of what this process runs from now on; this file is a plugin of pytest while it maps."""
+    import coverage
+
+    current = coverage.Coverage.current()
+    if current is not None:
+        current.switch_context(item.nodeid)
+
+
+def make_map(arguments: list[str]) -> int:
+    """Run the tests with coverage.py and keep which reaches what."""
+    shutil.rmtree(WORK, ignore_errors=True)
+    WORK.mkdir()
+    settings = WORK / "settings.ini"
+    settings.write_text(
+        f"[run]\nsource = {SOURCE}\ndata_file = {COVERAGE}\nparallel = true\npatch = _exit\n"
+        "context = ${PYTEST_CURRENT_TEST-}\ndisable_warnings = no-data-collected\n",
+        encoding="utf-8",
+    )
+    paths = [f"{ROOT}/tools", os.environ.get("PYTHONPATH", "")]
+    environment = {
+        **os.environ,
+        "COVERAGE_PROCESS_START": str(settings),
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+    }
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "mutants", "-n", "auto", *(arguments or _folders())]
+    status = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+    subprocess.run(
+        [sys.executable, "-m", "coverage", "combine", "--quiet", f"--rcfile={settings}"], cwd=ROOT, check=True
+    )
+    return status
+
+
+def _folders() -> list[str]:
+    return [f"tests/{stage}" for stage in STAGES]
+
+
+# --- trying -----------------------------------------------------------------------------------------------------------
+
+
+def verdict(change: Change, stages: Iterable[list[str]], copy: Path) -> str:
+    """Try a change: `caught` by a stage, `survived` all, or `unreached`."""
+    stages = list(stages)
+    if not stages:
+        return "unreached"
+    target = copy / "opsq" / change.file
+    whole = target.read_bytes()
+    target.write_bytes(change.apply(whole))
+    try:
+        for tests in stages:
+            if not _pass(tests, copy):
+                return f"caught by {tests[0].split('/')[1]}"
+    finally:
+        target.write_bytes(whole)
+    return "survived"
+
+
+def _pass(tests: list[str], copy: Path) -> bool:
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        f"--basetemp={copy}/../t{copy.name}",
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    with subprocess.Popen(
+        [*command, *tests],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as process:
+        try:
+            return process.wait(TIMEOUT_S) == 0
+        except subprocess.TimeoutExpired:
+            return False
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # with whatever a test left behind
+
+
+def run(rooms: list[str], seed: int, count: int, jobs: int, *, are_promises: bool) -> int:
+    """Try changes; print each that survives, then how many there were. Returns how many survived."""
+    changes = chosen(rooms, seed, count, are_promises=are_promises)
+    reached = Reached()
+    copies: SimpleQueue[Path] = SimpleQueue()
+    for index in range(jobs):
+        copy = WORK / f"src{index}"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
+        copies.put(copy)
+
+    def tried(change: Change) -> tuple[Change, str]:
+        copy = copies.get()
+        try:
+            return change, verdict(change, reached.tests(change), copy)
+        finally:
+            copies.put(copy)
+
+    counts: dict[str, int] = defaultdict(int)
+    with ThreadPoolExecutor(jobs) as pool, (WORK / "results.jsonl").open("a", encoding="utf-8") as results:
+        for change, word in pool.map(tried, changes):
+            counts[word] += 1
+            told = change.told((SOURCE / change.file).read_bytes())
+            results.write(json.dumps({"seed": seed, "promises": are_promises, "verdict": word, "change": told}) + "\n")
+            results.flush()
+            if not word.startswith("caught"):
+                print(f"{word}: {told}", flush=True)
+    print(", ".join(f"{count} {word}" for word, count in sorted(counts.items())))
+    return counts["survived"] + counts["unreached"]
+
+
+def main() -> int:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("map", help="learn which test reaches which line").add_argument("rest", nargs="*")
+    runs = verbs.add_parser("run", help="try changes")
+    runs.add_argument("rooms", nargs="*", default=ROOMS)
+    runs.add_argument("--seed", type=int, default=1)
+    runs.add_argument("--count", type=int, default=100)
+    runs.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    runs.add_argument("--promises", action="store_true")
+    options, rest = parser.parse_known_args()
+    if options.verb == "map":
+        return make_map([*options.rest, *rest])
+    if not COVERAGE.exists():
+        parser.error("No map of the tests yet: run `python tools/mutants.py map` first.")
+    return int(run(options.rooms, options.seed, options.count, options.jobs, are_promises=options.promises) > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
