@@ -55,6 +55,20 @@ def test_submission_is_cut_from_operations_too(settings: Settings) -> None:
     run(work())
 
 
+def test_a_refused_submission_leaves_no_content(settings: Settings) -> None:
+    def folders() -> set[Path]:
+        return {path for path in Path(settings.state_dir, "content").iterdir() if path.is_dir()}
+
+    async def work() -> None:
+        async with connect(settings) as queue:
+            before = folders()
+            with pytest.raises(UsageError):
+                await queue.submit([b"x" * 10_000], metadata={"submission": 1})
+            assert folders() == before
+
+    run(work())
+
+
 @pytest.mark.parametrize("loop", [asyncio.run, uvloop.run])
 def test_the_whole_way_of_a_submission(settings: Settings, loop: Callable[..., None]) -> None:
     async def work() -> None:

@@ -362,6 +362,18 @@ def test_template_that_makes_one_submission_only_is_refused(rig: Rig, template: 
         add(rig, schedule(template=template))
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"from_at": 1_800_000_000_000, "until_at": 1_800_000_000_000}, "would end before it begins"),
+        ({"catch_up": "none", "catch_up_s": 60.0}, "nothing to bound"),
+    ],
+)
+def test_schedule_that_contradicts_itself_is_refused(rig: Rig, options: dict[str, object], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        add(rig, schedule(**options))
+
+
 def test_jitter_is_the_same_after_a_restart_and_moves_no_planned_instant(rig: Rig) -> None:
     add(rig, schedule(when="every 1h", jitter_s=1800.0))
     run(rig, 3600 + 1800)
