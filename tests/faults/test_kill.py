@@ -200,9 +200,9 @@ def test_daemon_killed_fifty_times_under_load_loses_nothing_acknowledged(runtime
             worker.join()
     try:
         with contextlib.ExitStack() as stack:
-            client = stack.enter_context(Client(settings.socket))
-            client.greet("checker")
             consume(settings, ledger, 1, until_empty=True)
+            client = stack.enter_context(Client(settings.socket))  # it sends no heartbeats
+            client.greet("checker")
             assert ledger.offered_again == []
             for number, (submission_id, chunks_count) in enumerate(ledger.submitted.items(), 100):
                 shown = client.ask(Wait(number, submission_id))

@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import Protocol, TypeVar
 
 from opsq.clock import Now
+from opsq.daemon.request_backlog import RequestBacklog
 from opsq.daemon.tokens_file import TokenEntry
+from opsq.daemon.unread import Unread
 from opsq.errors import OpsqError
 from opsq.queue.chunk_counters import Histogram
 from opsq.queue.engine import Engine, Peer
@@ -26,6 +28,8 @@ class Host(Protocol[Connection]):
     store_marker: str
     reserves: Histogram
     """How long frames took whose last request was a reserve."""
+    unread: Unread
+    backlog: RequestBacklog
 
     @property
     def is_stopping(self) -> bool:

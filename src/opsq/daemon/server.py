@@ -28,15 +28,18 @@ from opsq.daemon.audit import Audit
 from opsq.daemon.committer import Committer
 from opsq.daemon.connections import Connections
 from opsq.daemon.delivery import Delivery
+from opsq.daemon.departures import Departures
 from opsq.daemon.heartbeats import Heartbeats
 from opsq.daemon.housekeeping import Housekeeping
 from opsq.daemon.listeners import Listeners
 from opsq.daemon.maintenance import perform
 from opsq.daemon.refusal_log import RefusalLog
+from opsq.daemon.request_backlog import RequestBacklog
 from opsq.daemon.session import Session
 from opsq.daemon.sockets import ListeningSocket
 from opsq.daemon.temporary_daemon import UNUSED_S
 from opsq.daemon.tokens_file import TokenEntry
+from opsq.daemon.unread import Unread
 from opsq.errors import Bug, OpsqError
 from opsq.queue.chunk_counters import Histogram
 from opsq.queue.engine import Engine, Fatal, Peer
@@ -89,6 +92,7 @@ class Daemon:
         self._store = store
         self._tokens = tokens
         self._connections = Connections(connection_limit, self._watch_use)
+        self._departures = Departures(self._leave, self.loop.call_soon)
         self._refusals = RefusalLog()
         self._audit = Audit(settings.audit_path)
         self._on_fatal = on_fatal
@@ -113,6 +117,8 @@ class Daemon:
         self._watched_ns = time.monotonic_ns()
         self._overlooked_count = 0
         self.reserves = Histogram(_RESERVES_S)
+        self.unread = Unread()
+        self.backlog = RequestBacklog(self.loop.call_soon, engine.committing_count)
         self._heartbeats = Heartbeats(settings, time.monotonic_ns())
         self._worked_at = time.monotonic()
         self._commits_seen = 0
@@ -161,6 +167,7 @@ class Daemon:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(left_s, 1.0)):
                     await self._quiet.wait()
+        self._departures.finish()
         self.engine.save_reservations(read_clocks())
         await self._finish_commits()
         await self._housekeeping.stop()
@@ -254,6 +261,10 @@ class Daemon:
         self._connections.leave(session, peer)
         if not self._is_closed:
             _log.debug("%s disconnected", peer.consumer)
+            self._departures.add(peer)
+
+    def _leave(self, peer: Peer) -> None:
+        if not self._is_closed:
             self._guarded(lambda: self.engine.disconnect(peer, read_clocks()))
             self.pulse_soon()
 
@@ -272,6 +283,7 @@ class Daemon:
             self._stops.append((session, request.id))
             self.stop(request.drain_s)
             return
+        session.operations_count += 1
         task = self.loop.create_task(self._operate(session, request))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
@@ -279,6 +291,7 @@ class Daemon:
     async def _operate(self, session: Session, request: Backup | Vacuum | Check) -> None:
         reply = await perform(request, self._database, self.report)
         await self._audit.catch_up()
+        session.operations_count -= 1
         session.answer(reply)
         self.pulse_soon()
 
@@ -326,6 +339,7 @@ class Daemon:
             is_lone, self._requests_count = self._requests_count == 1, 0
             self._committer.kick(now, is_lone=is_lone)
         self._delivery.deliver()
+        self.backlog.wake()
         if engine.removed_content:
             self._housekeeping.delete_content(list(engine.removed_content))
             engine.removed_content.clear()

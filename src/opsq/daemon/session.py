@@ -17,13 +17,22 @@ from typing import cast
 
 from opsq.clock import Now
 from opsq.clock import now as read_clocks
+from opsq.daemon.connection_limits import (
+    HELLO_S,
+    LINGER_S,
+    LONG_ANSWERS,
+    OPERATIONS_LIMIT,
+    WRITE_HIGH_BYTES,
+    WRITE_LIMIT_BYTES,
+)
 from opsq.daemon.greeting import Greeting, check_version, welcome
 from opsq.daemon.host import Host
 from opsq.daemon.origin import local_user, place, token_holder, user_and_host
 from opsq.daemon.permissions import LOCAL, check_permitted, straight
 from opsq.daemon.reply_frames import write_replies
-from opsq.errors import OpsqError, ProtocolError, TimedOut
+from opsq.errors import OpsqError, ProtocolError, Refused, TimedOut
 from opsq.queue.engine import Peer
+from opsq.units import format_size
 from opsq.wire.frames import FrameReader, ImpossibleRequest, request_reader
 from opsq.wire.messages import (
     Backup,
@@ -40,21 +49,6 @@ from opsq.wire.messages import (
     Vacuum,
 )
 from opsq.wire.roles import OPERATOR
-
-WRITE_HIGH_BYTES = 1 << 20
-"""Reading from a peer pauses while it has this much unread output."""
-
-WRITE_LIMIT_BYTES = 32 << 20
-"""A peer with this much unread output, or with two frames of it if they may be longer, is disconnected."""
-
-TURN_REQUESTS = 256
-"""Requests of one connection that are handled before others, and before their replies are written."""
-
-HELLO_S = 10.0
-"""How long a peer may take for its whole hello, unless its silence may be shorter."""
-
-LINGER_S = 2.0
-"""How long a peer may take to read the reason before its connection is closed."""
 
 _RESERVES = frozenset({Reserve, CompleteAndReserve})
 
@@ -87,7 +81,10 @@ class Session(asyncio.Protocol):
         self._is_dirty = False
         self._unhandled: Iterator[Request | ImpossibleRequest] | None = None
         """Requests that were received and wait for their turn; nothing is read meanwhile."""
+        self._first: Request | ImpossibleRequest | None = None
+        """The one before these."""
         self._hello_timer: asyncio.TimerHandle | None = None
+        self.operations_count = 0
         self._is_slow = False
         self._slow_since_ns = 0
         self._waiting_bytes = 0
@@ -126,7 +123,10 @@ class Session(asyncio.Protocol):
             self.end(error)
         if self.peer is not None and received:
             requests = self._reader.feed(received)
-            self._serve(requests if self._unhandled is None else chain(self._unhandled, requests), now)
+            if self._unhandled is None:
+                self._serve(requests, now, self._host.backlog.share)
+            else:
+                self._unhandled = chain(self._unhandled, requests)
         else:
             self._host.received(0)
 
@@ -140,13 +140,15 @@ class Session(asyncio.Protocol):
         self._slow_since_ns = time.monotonic_ns()
         self._waiting_bytes = 1 << 62
         self._pace()
+        self._host.unread.note(self)
 
     def resume_writing(self) -> None:
         """Resume reading; the pause does not count as silence."""
         self._is_slow = False
+        self._host.unread.forget(self)
         self.heard_ns = time.monotonic_ns()
         self._pace()
-        self._go_on()
+        self._come_back()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Give back what the peer held."""
@@ -180,9 +182,17 @@ class Session(asyncio.Protocol):
             self._send(transport, replies)
             limit_bytes = max(WRITE_LIMIT_BYTES, 2 * self._host.settings.frame_limit_bytes)
             if self._is_slow and transport.get_write_buffer_size() > limit_bytes:
-                self._cut_off("has too many unread replies")
-        if self._unhandled is not None:
-            asyncio.get_running_loop().call_soon(self._go_on)
+                self.end(Refused(cause="too_many_unread", limit=format_size(limit_bytes)))
+            elif self._is_slow:
+                self._host.unread.note(self)
+
+    def go_on(self, most: int) -> int:
+        """Handle requests that were kept, if the peer reads its replies; returns how many."""
+        if self._unhandled is None or self._is_slow or self.is_ending:
+            return 0
+        now = read_clocks()
+        self.heard_ns = now.mono
+        return self._serve(self._unhandled, now, most)
 
     def check(self, now_ns: int, silence_ns: int) -> None:
         """Disconnect a peer that has sent nothing, or has read none of its replies, for `silence_ns` nanoseconds."""
@@ -193,9 +203,9 @@ class Session(asyncio.Protocol):
             if waiting_bytes < self._waiting_bytes:
                 self._waiting_bytes, self._slow_since_ns = waiting_bytes, now_ns
             elif now_ns - self._slow_since_ns > silence_ns:
-                self._cut_off("has not read its replies")
-        elif now_ns - self.heard_ns > silence_ns:
-            self._cut_off("has missed its heartbeats")
+                self.cut_off("has not read its replies")
+        elif self._unhandled is None and now_ns - self.heard_ns > silence_ns:
+            self.cut_off("has missed its heartbeats")
 
     def end(self, error: OpsqError, request_id: int = 0) -> None:
         """Send the error, then close; the peer's reservations are released at once."""
@@ -208,11 +218,13 @@ class Session(asyncio.Protocol):
         if transport is None or transport.is_closing():
             return
         self._send(transport, replies)
-        if self._is_slow or not self._host.may_linger(self):
+        if not self._host.may_linger(self):
+            is_written = not transport.get_write_buffer_size()
             transport.close()
-            return
+            if is_written:
+                return
         # Keep reading and dropping input until the peer closes: closing now could destroy the reply in transit.
-        if transport.can_write_eof():
+        elif transport.can_write_eof():
             transport.write_eof()
         asyncio.get_running_loop().call_later(LINGER_S, self.abort)
 
@@ -227,6 +239,17 @@ class Session(asyncio.Protocol):
         """Close at once."""
         if self._transport is not None:
             self._transport.abort()
+
+    def cut_off(self, why: str) -> None:
+        """Close at once, without a word to the peer: it would not read it."""
+        _log.warning("%s %s: connection closed", self.name, why)
+        self._end_input()
+        self.abort()
+
+    @property
+    def unread_bytes(self) -> int:
+        """What was written and the peer has not read."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     @property
     def name(self) -> str:
@@ -292,34 +315,39 @@ class Session(asyncio.Protocol):
             self._hello_timer.cancel()
             self._hello_timer = None
 
-    def _serve(self, requests: Iterator[Request | ImpossibleRequest], now: Now) -> None:
-        """Handle requests; those beyond what one turn may take are kept, and nothing is read until they had theirs."""
-        requests_count, request = 0, None
+    def _serve(self, requests: Iterator[Request | ImpossibleRequest], now: Now, most: int) -> int:
+        """Handle requests; those beyond `most` are kept, and nothing is read until they had their turn."""
+        requests_count, latest = 0, None
+        request, self._first = self._first, None
         was_behind, self._unhandled = self._unhandled is not None, None
         try:
-            for request in requests:
-                requests_count += 1
-                self._handle(request, now)
-                if requests_count == TURN_REQUESTS and not self.is_ending:
-                    self._unhandled = requests
-                    self.collecting()
+            while request is not None or (request := next(requests, None)) is not None:
+                if type(request) in LONG_ANSWERS and not self._host.backlog.may_answer_long():
+                    self._first, self._unhandled = request, requests
                     break
+                requests_count += 1
+                latest = type(request)
+                self._handle(request, now)
+                if requests_count >= most and not self.is_ending:
+                    self._unhandled = requests
+                    break
+                request = None
         except OpsqError as error:
             self.end(error)
         except Exception as error:  # noqa: BLE001  # a bug met by one connection must not close any other
             self.end(self._host.report(error))
         if was_behind or self._unhandled is not None:
             self._pace()
-        if type(request) in _RESERVES:
+            self._come_back()
+        if latest in _RESERVES:
             self._host.reserves.note((time.monotonic_ns() - now.mono) / 1e9)
         self._host.received(requests_count)
+        return requests_count
 
-    def _go_on(self) -> None:
-        """Handle the next requests that were kept, if the peer reads its replies."""
+    def _come_back(self) -> None:
+        """Have the requests that were kept handled when it is their turn, if the peer reads its replies."""
         if self._unhandled is not None and not self._is_slow and not self.is_ending:
-            now = read_clocks()
-            self.heard_ns = now.mono
-            self._serve(self._unhandled, now)
+            self._host.backlog.add(self)
 
     def _pace(self) -> None:
         """Read from the peer only if it reads its replies and all it has sent was handled."""
@@ -354,6 +382,8 @@ class Session(asyncio.Protocol):
             raise ProtocolError("A second Hello on one connection.")
         check_permitted(request, self.access)
         if isinstance(request, Stop | Backup | Vacuum | Check):
+            if self.operations_count >= OPERATIONS_LIMIT:
+                raise Refused(cause="too_many_operations", limit=OPERATIONS_LIMIT)
             self._host.operate(self, request)
         else:
             self._host.engine.handle(peer, request, now)
@@ -371,17 +401,14 @@ class Session(asyncio.Protocol):
             write_replies(transport, replies, self._host.settings.frame_limit_bytes, self._host.report)
         except Exception as error:  # noqa: BLE001  # whatever it is, it must end no session but this one
             self._host.report(error)
-            self._cut_off("cannot be answered")
-
-    def _cut_off(self, why: str) -> None:
-        _log.warning("%s %s: connection closed", self.name, why)
-        self._end_input()
-        self.abort()
+            self.cut_off("cannot be answered")
 
     def _end_input(self) -> None:
         """Take nothing more from the peer, and give back what it held."""
         self.is_ending = True
-        self._unhandled = None
+        self._first = self._unhandled = None
+        self._host.unread.forget(self)
+        self._host.backlog.forget(self)
         self._stop_waiting()
         peer, self.peer = self.peer, None
         if peer is not None:

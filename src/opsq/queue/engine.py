@@ -296,6 +296,10 @@ class Engine:
 
     # --- batches ---
 
+    def committing_count(self) -> int:
+        """How many requests wait for a commit: those in the next one, and questions that wait for the end of this."""
+        return len(self._state.batch.again) + len(self._views)
+
     def has_batch(self, now: Now) -> bool:
         """Whether there is something to commit, and no commit is under way."""
         return self._commits.is_due(now)

@@ -6,17 +6,40 @@ import contextlib
 import os
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from crowds import held
 from daemons import DEADLINE_S, Client, connected, error_of, holder, log_with, running, state_of
 from opsq.daemon.connection_quota import LOCAL_RESERVE, WAITING_LIMITS
 from opsq.queue.peer import PARKED_LIMIT
 from opsq.settings import Settings
 from opsq.wire.frames import encode
-from opsq.wire.messages import Alive, Check, Checked, Heartbeat, Hello, Reserve, Reserved, Status, Welcome
+from opsq.wire.messages import (
+    RESULT_INLINE_BYTES,
+    Alive,
+    Check,
+    Checked,
+    Complete,
+    Completed,
+    Completion,
+    ErrorReply,
+    Heartbeat,
+    Hello,
+    NewSubmission,
+    Reserve,
+    Reserved,
+    ResultRows,
+    Results,
+    Status,
+    Submit,
+    Submitted,
+    Welcome,
+)
 from waiting import wait_until
 
 GARBAGE = {
@@ -28,6 +51,10 @@ GARBAGE = {
     "an array of 2^32 - 1": b"\xdd\xff\xff\xff\xff",
     "control characters": b"\x91\x92\xaf\x1b]0;owned\x07\n2026\x9b\x01",
 }
+
+
+PAGE_BLOCKS = 16
+"""A page of results ends with the block in which it has 4 MiB."""
 
 
 def framed(body: bytes) -> bytes:
@@ -148,6 +175,78 @@ def test_calls_that_one_connection_may_park_are_limited(settings: Settings) -> N
         assert isinstance(client.ask(Heartbeat(last + 1)), Alive)
     with connected(settings) as other:
         assert isinstance(other.ask(Reserve(2, 1, "OldestFirst", 0.0)), Reserved)
+
+
+def test_operations_that_one_connection_may_have_in_progress_are_limited(settings: Settings) -> None:
+    """Of a thousand in one frame each is answered: it was done, or refused by itself."""
+    with connected(settings) as client:
+        client.send(*(Check(number) for number in range(1000)), Heartbeat(1001))
+        replies = [client.receive() for _ in range(1001)]
+        refusals = [reply for reply in replies if isinstance(reply, ErrorReply)]
+        assert {refusal.code for refusal in refusals} == {"refused"}
+        assert "already in progress" in refusals[0].error().message
+        assert sum(isinstance(reply, Checked) for reply in replies) + len(refusals) == 1000
+        assert isinstance(client.ask(Check(2000)), Checked)
+
+
+def submit_pages(client: Client) -> tuple[int, Callable[[], None]]:
+    """A submission with four megabytes of results; what completes its first block, the last that is missing."""
+    reply = client.ask(Submit(2, [NewSubmission(os.urandom(16), PAGE_BLOCKS * 64)]))
+    assert isinstance(reply, Submitted)
+    results = msgspec.Raw(msgspec.msgpack.encode([bytes(RESULT_INLINE_BYTES)] * 64))
+    completions = []
+    for number in range(PAGE_BLOCKS):
+        reserved = client.ask(Reserve(10 + number, 64, "OldestFirst"))
+        assert isinstance(reserved, Reserved)
+        completions.append(Completion(held(reserved), results))
+
+    def complete(*some: Completion) -> None:
+        for completion in some:
+            assert isinstance(client.ask(Complete(100, [completion])), Completed)
+
+    complete(*completions[1:])
+    return reply.created[0].submission_id, partial(complete, completions[0])
+
+
+@pytest.mark.needs("ps")
+def test_pages_that_are_asked_for_together_come_one_after_the_other(settings: Settings) -> None:
+    """A gigabyte in all, of which the daemon keeps little at a time; whoever reads it is not cut off for it."""
+    pid = holder(settings)
+    with connected(settings) as client, connected(settings) as other:
+        submission_id, complete_first = submit_pages(client)
+        complete_first()
+        before_kb = resident_kb(pid)
+        client.send(*(Results(number, submission_id, 0, 64) for number in range(1000, 1256)))
+        for number in range(1000, 1256):
+            page = client.receive()
+            assert isinstance(page, ResultRows)
+            assert (page.id, len(page.rows)) == (number, PAGE_BLOCKS)
+            assert other.ask(Heartbeat(3)) == Alive(3)
+            assert resident_kb(pid) - before_kb < 256 << 10
+
+
+def test_client_that_leaves_too_much_unread_is_told_behind_what_was_written(settings: Settings) -> None:
+    """Its calls wait for one event, and are answered with 40 MB at once."""
+    with connected(settings) as deaf, connected(settings) as other:
+        submission_id, complete_first = submit_pages(other)
+        deaf.send(*(Results(number, submission_id, 0, 64, None) for number in range(10)), Heartbeat(99))
+        assert deaf.receive() == Alive(99)
+        complete_first()
+        replies = list(iter(deaf.receive, None))
+        assert all(isinstance(reply, ResultRows | ErrorReply) for reply in replies)
+        assert isinstance(other.ask(Heartbeat(3)), Alive)
+    assert "connection closed: More than 32M of replies were not read." in log_with(settings, "More than 32M")
+
+
+def test_refused_client_that_reads_nothing_is_closed_all_the_same(settings: Settings) -> None:
+    with connected(settings) as deaf:
+        with connected(settings) as other:
+            submission_id, complete_first = submit_pages(other)
+            deaf.send(*(Results(number, submission_id, 0, 64, None) for number in range(10)), Heartbeat(99))
+            assert deaf.receive() == Alive(99)
+            complete_first()
+        log_with(settings, "More than 32M of replies were not read.")
+        wait_until(lambda: state_of(settings).connections_count == 1, DEADLINE_S, "it is gone")
 
 
 @pytest.mark.needs("ps")

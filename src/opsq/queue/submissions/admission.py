@@ -56,6 +56,8 @@ class Admission:
         self._state = state
         self._folders = tuple(map(str, folders))  # each submission asks for their space
         self._line: dict[tuple[Peer, int], _Waiting] = {}
+        self._places: dict[Peer, dict[int, None]] = {}
+        """The requests of a connection that are in the line."""
         self._deadlines: Timers[tuple[Peer, int]] = Timers()
         self._backlog_count = 0
         self._accepted_count = 0
@@ -132,6 +134,7 @@ class Admission:
         peer.parked_count += 1
         due = after(now.mono, request.wait_s) if request.wait_s is not None else None
         self._line[peer, request.id] = _Waiting(peer, request, needed, admit, due)
+        self._places.setdefault(peer, {})[request.id] = None
         if due is not None:
             self._deadlines.add(due, (peer, request.id))
 
@@ -142,8 +145,8 @@ class Admission:
 
     def disconnect(self, peer: Peer) -> None:
         """Forget what a connection waited for."""
-        for place in [place for place in self._line if place[0] is peer]:
-            self._leave(*place)
+        for request_id in list(self._places.get(peer, ())):
+            self._leave(peer, request_id)
 
     # --- news ---
 
@@ -191,6 +194,10 @@ class Admission:
     def _leave(self, peer: Peer, request_id: int) -> _Waiting:
         waiting = self._line.pop((peer, request_id))
         peer.parked_count -= 1
+        places = self._places[peer]
+        del places[request_id]
+        if not places:
+            del self._places[peer]
         if waiting.due is not None:
             self._deadlines.discard(waiting.due, (peer, request_id))
         return waiting

@@ -24,6 +24,9 @@ class BetweenCommits:
         self._is_committing = is_committing
         self._waiting: list[tuple[Answer, Peer, Any]] = []
 
+    def __len__(self) -> int:
+        return len(self._waiting)
+
     def put_off(self, answer: Answer) -> Answer:
         """`answer`, called at once, or as soon as no commit is under way."""
 

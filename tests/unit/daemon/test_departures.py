@@ -1,0 +1,28 @@
+"""Peers that leave together: all do, in order, and no turn of the loop takes all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from opsq.clock import now
+from opsq.daemon.departures import TURN_PEERS, Departures
+from opsq.queue.engine import Peer
+
+
+def test_many_leave_in_order_some_in_each_turn() -> None:
+    gone: list[Peer] = []
+    calls: list[Callable[[], None]] = []
+    departures = Departures(gone.append, calls.append)
+    peers = [Peer("", now()) for _ in range(2 * TURN_PEERS + 1)]
+    for peer in peers:
+        departures.add(peer)
+    assert gone == []
+    for count in (TURN_PEERS, 2 * TURN_PEERS, 2 * TURN_PEERS + 1):
+        calls.pop()()
+        assert gone == peers[:count]
+    assert calls == []
+    departures.add(peers[0])
+    departures.finish()
+    assert gone[-1] is peers[0]
+    calls.pop()()
+    assert len(gone) == len(peers) + 1
