@@ -47,6 +47,15 @@ def test_restart_keeps_what_the_daemon_was_started_with(opsq):
     assert not (opsq.state_dir / "content").exists()
 
 
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", "[::1]:0"])
+def test_restart_keeps_the_port_that_the_system_has_chosen(opsq, listen):
+    if opsq("start", "--listen", listen).status != 0:
+        pytest.skip("this machine has no such loopback")
+    before = opsq.ok("status", "--json").json["settings"]["listen"]
+    opsq.ok("restart")
+    assert opsq.ok("status", "--json").json["settings"]["listen"] == before
+
+
 @pytest.mark.parametrize(
     ("managed", "command"),
     [

@@ -69,7 +69,7 @@ def run(settings: Settings, on_ready: Callable[[Ready], None] | None = None, *, 
     connection_limit = raise_descriptors(settings.connection_limit, DESCRIPTORS_RESERVED, "daemon")
     with _resources(settings) as resources:
         write_marker(settings, is_temporary=is_temporary)
-        note_start(settings)
+        note_start(settings, next((one.name for one in resources.bound if one.is_tcp), ""))
         log = DaemonLog(settings, has_stderr=on_ready is None)
         try:
             uvloop.run(_serve(settings, resources, connection_limit, on_ready or _ignore, _fatal_handler(log.stop)))

@@ -31,14 +31,21 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
     """What has the service manager restart it; empty: none has started it."""
 
 
-def note_start(settings: Settings) -> None:
-    """Write down how this daemon was started; it owns the state folder."""
+def note_start(settings: Settings, tcp_name: str = "") -> None:
+    """Write down how this daemon was started; it owns the state folder.
+
+    Args:
+        settings: of its start.
+        tcp_name: where it listens on TCP. A port that the system has chosen is kept: clients look for it there.
+    """
     texts = settings.texts()
     given = {
         name: text
         for name, text in texts.items()
         if name not in _OF_CLIENTS and settings.source(name).startswith(_GIVEN)
     }
+    if given.get("listen", "").endswith(":0") and tcp_name:
+        given["listen"] = given["listen"].removesuffix("0") + tcp_name.rpartition(":")[2]
     note = Note(given, _restart_command())
     path = f"{settings.state_dir}/{_NAME}"
     with contextlib.suppress(FileNotFoundError):
