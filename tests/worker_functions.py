@@ -132,6 +132,9 @@ async def awaited(chunk: Any) -> bytes:
             await _begun[rest].wait()
         elif word.startswith("behind"):
             await _ended[rest].wait()
+        elif word == "die":  # when the named one has ended
+            await _ended[rest].wait()
+            os.kill(os.getpid(), signal.SIGKILL)
         elif word == "hang":
             await asyncio.sleep(3600)
         elif word == "stubborn":

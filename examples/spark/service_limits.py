@@ -15,7 +15,7 @@ import opsq.spark
 
 STATE_DIR = os.environ.get("OPSQ_STATE_DIR", os.path.expanduser("~/.local/state/opsq"))
 url, source, target = sys.argv[1:4]
-TIMEOUT_S = 5
+TIMEOUT_S = 10
 
 # %% The daemon keeps the limit, for all executors together. On the way to the service calls may bunch up, at most the
 # five that are under way, so the rate is a little below fifty.

@@ -105,11 +105,11 @@ def test_operations_of_a_chunk_are_awaited_one_after_the_other(queue: opsq.Queue
 
 def test_coroutine_that_takes_too_long_is_cancelled_and_the_others_go_on(queue: opsq.Queue) -> None:
     submission = queue.submit([b"pid"] * 4 + [b"hang"] + [b"pid"] * 4, on_dead="keep", max_attempts=1)
-    assert run(queue, max_runtime_s=0.5) == Tally(8, 1, 0)
+    assert run(queue, max_runtime_s=3) == Tally(8, 1, 0)
     [dead] = submission.dead()
     assert (dead.index, dead.signal, dead.exit_status) == (4, None, None)
     told, _, where = dead.reason.partition("\n")
-    assert told == "The function ran for more than 0.5 s, so it was cancelled."
+    assert told == "The function ran for more than 3 s, so it was cancelled."
     assert "in awaited" in where
     assert len(set(submission.results(skip_dead=True))) == 1  # one process has done them all
 
@@ -120,15 +120,15 @@ def test_coroutine_that_cannot_be_cancelled_fails_with_what_its_process_held(
 ) -> None:
     monkeypatch.setattr(awaiting_pool, "_CANCEL_S", 0.1)
     submission = queue.submit([word, b"x"], on_dead="keep", max_attempts=1)
-    assert run(queue, concurrency=1, max_runtime_s=0.5) == Tally(1, 1, 0)
+    assert run(queue, concurrency=1, max_runtime_s=3) == Tally(1, 1, 0)
     [dead] = submission.dead()
-    assert dead.reason == "The function ran for more than 0.5 s and did not end, so its process was killed."
+    assert dead.reason == "The function ran for more than 3 s and did not end, so its process was killed."
     assert dead.signal == signal.SIGKILL
 
 
-def test_process_that_dies_costs_each_chunk_it_held_an_attempt_and_is_replaced(queue: opsq.Queue) -> None:
-    submission = queue.submit([b"hang", b"hang", b"kill", b"pid"], on_dead="keep", max_attempts=1)
-    assert run(queue, concurrency=3) == Tally(1, 3, 0)
+def test_process_that_dies_costs_each_chunk_that_it_still_held_an_attempt(queue: opsq.Queue) -> None:
+    submission = queue.submit([b"hang", b"hang", b"die with", b"with hang"], on_dead="keep", max_attempts=1)
+    assert run(queue) == Tally(1, 3, 0)
     dead = list(submission.dead())
     assert [(each.index, each.attempts, each.lost, each.signal) for each in dead] == [
         (index, 1, 0, signal.SIGKILL) for index in range(3)

@@ -122,9 +122,12 @@ class AwaitingProcess(ChildProcess):
     def _listen(self) -> None:
         """Pass on what comes; in the end its end."""
         while isinstance(frame := self._receive(), Outcome | AttachmentWanted):
-            if isinstance(frame, Outcome) and frame.aside is not None:
-                self._program.on_aside(frame.aside)
-            self._inboxes[frame.lane].put(frame)
+            inbox = self._inboxes[frame.lane]
+            if isinstance(frame, Outcome):
+                del self._inboxes[frame.lane]  # not held any more
+                if frame.aside is not None:
+                    self._program.on_aside(frame.aside)
+            inbox.put(frame)
             self._excess = self._memory_excess()
             if self._excess:
                 break
