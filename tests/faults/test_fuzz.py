@@ -40,7 +40,7 @@ def settings() -> Iterator[Settings]:
     """A daemon with both doors, which outlives everything and meets no bug."""
     folder = Path(tempfile.mkdtemp(prefix="opsq-", dir="/tmp"))
     state = with_client_token(folder / "state", TOKEN)
-    with running(state, listen="127.0.0.1:0", frame_limit_bytes="64K") as found:
+    with running(state, listen="127.0.0.1:0", frame_limit_bytes="64K", event_rows="1000") as found:
         pid = holder(found)
         yield found
         assert state_of(found).pid == pid
@@ -122,7 +122,7 @@ def prune(settings: Settings) -> None:
                 ask(m.RemoveSchedule, one.schedule.name)
 
         def remove_some() -> bool:
-            listed = ask(m.List, limit=1000)
+            listed = ask(m.List, limit=100)
             assert isinstance(listed, m.Listed), listed
             for submission in listed.submissions:
                 ask(m.Cancel, submission.submission_id)

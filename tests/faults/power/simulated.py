@@ -255,15 +255,23 @@ class Simulation(Machine):
             if next(left, None) is None:
                 raise apsw.FullError("the disk is full")
 
-        self.rig.recording.on_write = write
+        database = self.rig.database
+        commit = database.commit
+
+        def commit_in_what_is_left() -> None:
+            self.rig.recording.on_write = write
+            try:
+                commit()
+            finally:  # what follows a commit has room again
+                self.rig.recording.on_write = lambda _: None
+                del database.commit
+
+        database.commit = commit_in_what_is_left
         try:
             self.sql_commit()
         except apsw.FullError as error:
             self.tally["refused for a full disk"] += 1
-            self.rig.recording.on_write = lambda _: None
             self._refuse_all(error)
-        finally:
-            self.rig.recording.on_write = lambda _: None
 
     @precondition(lambda self: self.model.flying is None)
     @rule()
