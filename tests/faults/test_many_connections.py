@@ -29,6 +29,7 @@ from opsq.wire.messages import (
     Complete,
     Completed,
     Completion,
+    GetAttachment,
     Heartbeat,
     NewSubmission,
     Reserve,
@@ -36,7 +37,6 @@ from opsq.wire.messages import (
     Show,
     Shown,
     Started,
-    Status,
     Submit,
     Submitted,
 )
@@ -200,11 +200,14 @@ def test_peers_that_are_silent_deaf_or_never_greet_cost_others_nothing(runtime_d
     """Each ends by itself, and the daemon gives back what it took for them."""
     quarter = CONNECTIONS // 4
     with crowded(runtime_dir, heartbeat_s="1s") as settings, contextlib.ExitStack() as stack:
+        with connected(settings) as client:
+            reply = client.ask(Submit(2, [NewSubmission(os.urandom(16), 0, attachment=bytes(1 << 20))]))
+            assert isinstance(reply, Submitted)
         with witness(settings, f"{CONNECTIONS} silent, deaf, broken or without a hello"):
             silent = [stack.enter_context(client) for client in fleet(settings.socket, quarter)]
             deaf = [stack.enter_context(client) for client in fleet(settings.socket, quarter)]
             broken = [stack.enter_context(client) for client in fleet(settings.socket, quarter)]
-            requests = encode([Status(number) for number in range(2, 2002)])
+            requests = encode([GetAttachment(number, reply.created[0].submission_id) for number in range(2, 10)])
             for client in deaf:
                 client.socket.setblocking(False)
                 with contextlib.suppress(BlockingIOError, ConnectionError):
