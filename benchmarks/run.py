@@ -52,7 +52,6 @@ _NAMES = (
     "outbox",
     "spark_data",
     "spark_chunks",
-    "spark_shapes",
     "spark_report",
     "spark_faults",
     "floor",
