@@ -1,4 +1,4 @@
-"""Shows how to use up a service that refuses more than five calls at a time and fifty a second, without a refusal.
+"""Calls a service that refuses more than five calls at a time and fifty a second, and is never refused.
 
 Usage: service_limits.py URL INPUT.parquet OUTPUT.parquet
 
