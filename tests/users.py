@@ -15,9 +15,11 @@ from pathlib import Path
 
 from needs import lack
 
-ALICE, BOB, EVE = 54_321, 54_322, 54_323
+_FIRST = 20_000 + os.getpid() % 10_000 * 4
+"""Others than those of tests that run at the same time: the number of a user is in the path of a short socket."""
+ALICE, BOB, EVE = _FIRST, _FIRST + 1, _FIRST + 2
 """Users who may be anybody, each in a group of the same number."""
-WORKERS = 54_400
+WORKERS = _FIRST + 3
 """A group of Alice and Bob."""
 _VERSION = f"python3.{sys.version_info.minor}"
 PATH = os.pathsep.join(path for path in sys.path if path.endswith(("/src", "/site-packages")))

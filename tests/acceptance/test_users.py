@@ -66,7 +66,7 @@ def test_run_of_root_in_a_users_folder_leaves_nothing_of_roots(state_dir: Path, 
     ok(ALICE, state_dir, "stop")
 
 
-@pytest.mark.parametrize(("producer", "consumer"), [(0, ALICE), (ALICE, 0)])
+@pytest.mark.parametrize(("producer", "consumer"), [(0, ALICE), (ALICE, 0)], ids=["root produces", "root consumes"])
 def test_root_and_owner_read_what_the_other_one_wrote(
     state_dir: Path, runtime_dir: Path, producer: int, consumer: int
 ) -> None:

@@ -77,7 +77,7 @@ def test_verbs_are_declared_without_pyspark() -> None:
 
 def test_settings_of_spark_are_key_and_value() -> None:
     assert Session(conf=["spark.a=b=c", "spark.d=1"]).settings() == {"spark.a": "b=c", "spark.d": "1"}
-    with pytest.raises(UsageError, match="is not KEY=VALUE"):
+    with pytest.raises(UsageError, match="nonsense: write KEY=VALUE"):
         Session(conf=["nonsense"]).settings()
 
 
