@@ -3,6 +3,7 @@
 `wait` is in test_wait.py, `submit --wait-for-room` in test_room.py, and what Spark runs in tests/spark/fleet.
 """
 
+import contextlib
 import json
 import signal
 import socket
@@ -47,10 +48,18 @@ def test_restart_keeps_what_the_daemon_was_started_with(opsq):
     assert not (opsq.state_dir / "content").exists()
 
 
-@pytest.mark.parametrize("listen", ["127.0.0.1:0", "[::1]:0"])
+def loopbacks():
+    """The addresses of this machine for itself; containers may have none of IPv6."""
+    found = ["127.0.0.1:0"]
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET6) as probe:
+        probe.bind(("::1", 0))
+        found.append("[::1]:0")
+    return found
+
+
+@pytest.mark.parametrize("listen", loopbacks())
 def test_restart_keeps_the_port_that_the_system_has_chosen(opsq, listen):
-    if opsq("start", "--listen", listen).status != 0:
-        pytest.skip("this machine has no such loopback")
+    opsq.ok("start", "--listen", listen)
     before = opsq.ok("status", "--json").json["settings"]["listen"]
     opsq.ok("restart")
     assert opsq.ok("status", "--json").json["settings"]["listen"] == before

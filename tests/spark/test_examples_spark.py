@@ -69,7 +69,7 @@ def test_service_is_never_asked_more_often_at_once_than_it_takes(
     assert max(busy) == 1
 
 
-def test_service_is_used_up_to_its_limits_and_refuses_nothing(run: Run, spark: SparkSession, tmp_path: Path) -> None:
+def test_service_with_limits_has_nothing_to_refuse(run: Run, spark: SparkSession, tmp_path: Path) -> None:
     source, target = tmp_path / "in.parquet", tmp_path / "out.parquet"
     spark.range(150).selectExpr("id", "'place ' || id AS place").write.parquet(str(source))
     words = [sys.executable, str(EXAMPLES / "strict_service.py")]

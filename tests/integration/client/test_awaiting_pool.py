@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +20,9 @@ from opsq.client.sync import awaiting_pool, child_process, verdict_sender
 from opsq.errors import UsageError
 from opsq.queue.policy import Policy
 from opsq.settings import Settings
+from user_programs import Script, is_there, number_in
 from waiting import wait_until
 
-TESTS = Path(zoo.__file__).parent
 DEADLINE_S = 180
 
 
@@ -261,38 +259,3 @@ if __name__ == "__main__":
             mine, mode="processes", concurrency=5, until_empty=False, grace_s=grace_s, on_interrupt="return"
         ).stop_signal)
 """
-Script = Callable[..., "subprocess.Popen[str]"]
-
-
-@pytest.fixture
-def script(tmp_path: Path) -> Iterator[Script]:
-    """Starts a Python program of a user's, in a session of its own; it is gone when the test ends."""
-    programs = []
-
-    def start(text: str, *arguments: object) -> subprocess.Popen[str]:
-        path = tmp_path / "program.py"
-        path.write_text(text)
-        environ = os.environ | {"PYTHONPATH": str(TESTS)}
-        command = [sys.executable, str(path), *map(str, arguments)]
-        pipe = subprocess.PIPE
-        programs.append(
-            subprocess.Popen(command, env=environ, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
-        )
-        return programs[-1]
-
-    yield start
-    for program in programs:
-        if program.poll() is None:
-            os.killpg(program.pid, signal.SIGKILL)
-        program.communicate()
-
-
-def is_there(pid: int) -> bool:
-    """Whether a process lives; a zombie does not."""
-    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout.strip()
-    return bool(state) and not state.startswith("Z")
-
-
-def number_in(path: Path) -> int:
-    """What a process wrote when it came so far."""
-    return int(wait_until(lambda: path.exists() and path.read_text(), DEADLINE_S, f"a number in {path}"))

@@ -8,10 +8,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +26,9 @@ from opsq.client.sync.connection import Connection
 from opsq.errors import StoreNotVisible, UsageError, WorkFailed
 from opsq.queue.policy import Policy
 from opsq.settings import Settings
+from user_programs import Script, is_there, number_in
 from waiting import wait_until
 
-TESTS = Path(zoo.__file__).parent
 DEADLINE_S = 180
 
 
@@ -49,17 +47,6 @@ def settings(runtime_dir: Path) -> Iterator[Settings]:
 def run(queue: opsq.Queue, f: Any = zoo.obedient, **options: Any) -> Tally:
     with queue.consumer("OldestFirst") as consumer:
         return consumer.run_each_chunk(f, mode="processes", **options)
-
-
-def is_there(pid: int) -> bool:
-    """Whether a process lives; a zombie does not."""
-    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout.strip()
-    return bool(state) and not state.startswith("Z")
-
-
-def number_in(path: Path) -> int:
-    """What a process wrote when it came so far."""
-    return int(wait_until(lambda: path.exists() and path.read_text(), DEADLINE_S, f"a number in {path}"))
 
 
 def test_each_chunk_is_completed_in_another_process(queue: opsq.Queue) -> None:
@@ -229,32 +216,6 @@ def test_a_function_without_a_name_is_refused_before_anything_is_reserved(queue:
     with pytest.raises(UsageError, match="cannot be called in another process"):
         run(queue, lambda chunk: None)
     assert submission.state().reserved_count == 0
-
-
-Script = Callable[..., "subprocess.Popen[str]"]
-
-
-@pytest.fixture
-def script(tmp_path: Path) -> Iterator[Script]:
-    """Starts a Python program of a user's, in a session of its own; it is gone when the test ends."""
-    programs = []
-
-    def start(text: str, *arguments: object) -> subprocess.Popen[str]:
-        path = tmp_path / "program.py"
-        path.write_text(text)
-        environ = os.environ | {"PYTHONPATH": str(TESTS)}
-        command = [sys.executable, str(path), *map(str, arguments)]
-        pipe = subprocess.PIPE
-        programs.append(
-            subprocess.Popen(command, env=environ, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
-        )
-        return programs[-1]
-
-    yield start
-    for program in programs:
-        if program.poll() is None:
-            os.killpg(program.pid, signal.SIGKILL)
-        program.communicate()
 
 
 def test_a_program_without_a_guard_is_told_of_it(settings: Settings, tmp_path: Path, script: Script) -> None:
