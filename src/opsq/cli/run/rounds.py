@@ -105,6 +105,8 @@ class Round:
         self._once = once
         self._lock = threading.Lock()
         self._submissions: list[int] = []
+        self._in_doubt: bytes | None = None
+        """The request key of a segment that was handed over, and for which no answer has come."""
         self.receipt: SubmissionState | None = None
         """A submission without chunks, made once all results were written."""
         self.is_continued = False
@@ -222,7 +224,10 @@ class Round:
         return found
 
     def forget_all(self) -> None:
-        """Remove what there is of it."""
+        """Remove what there is of it, and what may still arrive."""
+        if self._in_doubt is not None:
+            self._producer.withdraw(self._in_doubt)
+            self._in_doubt = None
         for state in self._all():
             self.forget(state.submission_id)
 
@@ -273,7 +278,9 @@ class Round:
             if part == 0:
                 options |= {"idempotency_key": once.key, "idempotency_keep_s": once.keep_s}
         new = self._producer.describe(bytes.fromhex(content.folder), content, **options)
+        self._in_doubt = new.request_key
         made = producer.submit_many([new], wait_for_room=True)[0]
+        self._in_doubt = None
         submission_id = made.id
         if not made.is_new and once is not None and made.state().metadata.get(KEY) != self._name:
             raise Conflict(
