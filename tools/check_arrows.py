@@ -38,7 +38,10 @@ BASE = frozenset(
 # package under opsq; a dotted unit has its own rule, which replaces the one of its package. "" is `opsq/__init__.py`.
 ANYTHING = frozenset({"*"})
 ARROWS: dict[str, frozenset[str]] = {
-    "": frozenset({"client", "outbox", "serialisation", "strategy", "testing"}),
+    "": frozenset(
+        {"client", "outbox", "queue.policy", "serialisation", "strategy", "testing", "types", "wire.messages"}
+    ),  # what is promised
+    "types": frozenset({"client", "content", "outbox", "traces", "wire.messages"}),
     "__main__": ANYTHING,
     "cli": ANYTHING,
     "spark": frozenset(
@@ -60,7 +63,11 @@ ARROWS: dict[str, frozenset[str]] = {
         {"clock", "documents", "runner.process.process_group", "store.deliveries", "targets", "wire.messages"}
     ),
     "metrics": frozenset({"wire.messages"}),  # what the gateway serves and `opsq metrics` prints
-    "client": frozenset({"clock", "content", "paths", "serialisation", "settings", "strategy", "traces", "wire"}),
+    "client": frozenset(
+        {
+            *("clock", "content", "paths", "queue.policy", "serialisation", "settings", "strategy", "traces", "wire"),
+        }
+    ),  # queue.policy: what an embedded queue is opened with
     "outbox": frozenset({"client", "clock", "content", "traces", "wire.messages"}),
     "traces": frozenset({"content.manifest", "ids"}),
     "client.embedded": frozenset({"clock", "content", "queue", "settings", "store", "strategy", "wire"}),

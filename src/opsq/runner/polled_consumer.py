@@ -9,7 +9,8 @@ import os
 import time
 from typing import TYPE_CHECKING, Literal
 
-from opsq.client.core.consumer_base import RETRY_S, OnLost
+from opsq.client.core.consume_options import OnLost
+from opsq.client.core.consumer_base import RETRY_S
 from opsq.client.sync.chunk import Chunk
 from opsq.client.sync.consumer import Consumer
 from opsq.errors import OpsqError

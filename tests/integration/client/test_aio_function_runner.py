@@ -64,12 +64,13 @@ def upper_in_thread(chunk: Any) -> bytes:
 
 
 @pytest.mark.parametrize("f", [upper, upper_in_thread])
-@pytest.mark.parametrize("concurrency", [1, 5])
-def test_each_chunk_is_completed_with_what_the_function_returns(settings: Settings, f: Any, concurrency: int) -> None:
+@pytest.mark.parametrize("count", [1, 5])
+def test_each_chunk_is_completed_with_what_the_function_returns(settings: Settings, f: Any, count: int) -> None:
     async def test(queue: AsyncQueue) -> None:
         submission = await queue.submit(b"a%d" % number for number in range(200))
         async with queue.consumer() as consumer:
-            assert await consumer.run_each_chunk(f, concurrency=concurrency) == Tally(200, 0, 0)
+            at_once = {"concurrency": count} if f is upper else {"jobs": count}
+            assert await consumer.run_each_chunk(f, **at_once) == Tally(200, 0, 0)
             assert await consumer.run_each_chunk(f) == Tally(0, 0, 0)
         assert (await submission.state()).state == "completed"
         assert [result async for result in submission.results()] == [b"A%d" % number for number in range(200)]
@@ -85,7 +86,7 @@ def test_a_function_in_a_thread_sees_what_a_chunk_is(settings: Settings) -> None
     async def test(queue: AsyncQueue) -> None:
         submission = await queue.submit([b"a" * 300_000] * 2, metadata={"tenant": "x"}, attachment=b"how")
         async with queue.consumer() as consumer:
-            await consumer.run_each_chunk(work, concurrency=2)
+            await consumer.run_each_chunk(work, jobs=2)
         results = [eval(result) async for result in submission.results()]
         assert results == [(at, 0, f"{submission.id}/{at}", {"tenant": "x"}, 2, b"a", b"how") for at in range(2)]
 
@@ -215,9 +216,60 @@ def test_a_refusal_of_the_daemon_is_raised(settings: Settings, f: Any) -> None:
     async def test(queue: AsyncQueue) -> None:
         async with queue.consumer("Nonsense") as consumer:
             with pytest.raises(InvalidStrategy):
-                await consumer.run_each_chunk(f, concurrency=2)
+                await consumer.run_each_chunk(f)
             with pytest.raises(UsageError):
                 await consumer.run_each_chunk(f, concurrency=0)
+
+    run(settings, test)
+
+
+@pytest.mark.parametrize(
+    ("f", "options", "named"),
+    [
+        (upper, {"jobs": 2}, "concurrency"),
+        (upper_in_thread, {"concurrency": 2}, "jobs"),
+        (upper_in_thread, {"max_runtime_s": 1.0}, "thread"),
+        (upper, {"max_runtime_s": "soon"}, "max_runtime_s"),
+    ],
+)
+def test_options_of_another_kind_of_function_are_refused_by_name(
+    settings: Settings, f: Any, options: Any, named: str
+) -> None:
+    async def test(queue: AsyncQueue) -> None:
+        async with queue.consumer() as consumer:
+            with pytest.raises(UsageError) as refused:
+                await consumer.run_each_chunk(f, **options)
+        assert named in f"{refused.value} {refused.value.hint}"
+
+    run(settings, test)
+
+
+def test_a_coroutine_that_takes_too_long_fails_alone(settings: Settings) -> None:
+    async def work(chunk: Any) -> bytes:
+        if chunk.index == 0:
+            await asyncio.Event().wait()
+        try:
+            if chunk.index == 1:
+                await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return b"in time after all"
+        if chunk.index == 2:
+            raise TimeoutError("its own")
+        return b"done"
+
+    async def test(queue: AsyncQueue) -> None:
+        submission = await queue.submit([b"a"] * 5, max_attempts=1, on_dead="keep")
+        async with queue.consumer() as consumer:
+            tally = await consumer.run_each_chunk(work, concurrency=5, max_runtime_s=0.1)
+        assert tally == Tally(3, 2, 0)
+        first, own = [dead.reason async for dead in submission.dead()]
+        assert first.startswith(
+            "The function ran for more than 0.1 s, so it was cancelled.\nasyncio.exceptions.CancelledError"
+        )
+        assert "await asyncio.Event().wait()" in first
+        assert own.startswith("TimeoutError: its own")
+        results = [result async for result in submission.results(skip_dead=True)]
+        assert results == [b"in time after all", b"done", b"done"]
 
     run(settings, test)
 

@@ -20,15 +20,24 @@ def test_every_promised_name_is_there() -> None:
 
 def test_promised_names_are_these() -> None:
     assert set(opsq.__all__) == {
+        "AsyncChunk",
+        "AsyncConsumer",
+        "AsyncQueue",
+        "AsyncSubmission",
+        "Backoff",
         "Bury",
         "Chunk",
         "Consumer",
         "Done",
         "FollowUp",
+        "Policy",
         "Producer",
         "Queue",
+        "Reservation",
+        "ResultStream",
         "Retry",
         "Submission",
+        "Tally",
         "__version__",
         "connect",
         "connect_async",
@@ -37,6 +46,7 @@ def test_promised_names_are_these() -> None:
         "serialisation",
         "strategy",
         "testing",
+        "types",
     }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec.structs import replace
 
@@ -20,6 +20,7 @@ from opsq.ids import mask_indexes
 from opsq.wire.messages import CancelWait
 
 if TYPE_CHECKING:
+    from opsq.client.core.consume_options import AsyncRunOptions
     from opsq.client.core.outcome import Tally
     from opsq.serialisation import Serialisation
 
@@ -86,13 +87,28 @@ class AsyncConsumer(AsyncVerdictSender):
         ]
 
     async def run_each_chunk(
-        self, f: Callable[[Any], Any], *, concurrency: int = 1, until_empty: bool = True, until_idle: bool = False
+        self,
+        f: Callable[[Any], Any],
+        *,
+        jobs: int = 1,
+        concurrency: int = 1,
+        until_empty: bool = True,
+        until_idle: bool = False,
+        max_runtime_s: float | None = None,
     ) -> Tally:
-        """Call `f` for each chunk, `concurrency` of them at once; see `Consumer.run_each_chunk`.
+        """Call `f` for each chunk; see `Consumer.run_each_chunk`.
 
         A coroutine function gets the `AsyncChunk` and is awaited; any other is called in threads with a view of the
         chunk that can only be read. No signal handlers are set: `loop.add_signal_handler(SIGTERM, consumer.stop)`
         drains, and cancelling gives the chunks at hand back.
+
+        Args:
+            f: gives the result, as bytes; None for an empty one, `Done` for one with follow-ups.
+            jobs: how many threads call a function that is no coroutine function.
+            concurrency: how many chunks are awaited at once, by a coroutine function.
+            until_empty: see `Consumer.chunks`.
+            until_idle: see `Consumer.chunks`.
+            max_runtime_s: a coroutine that takes longer, in seconds, is cancelled, and its chunk fails; None: no limit.
         """
         from opsq.client.aio.function_runner import AsyncChunkSource, run
 
@@ -103,7 +119,7 @@ class AsyncConsumer(AsyncVerdictSender):
             flush=self.flush,
             reader=self.reader,
         )
-        return await run(source, f, concurrency=concurrency)
+        return await run(source, f, jobs=jobs, concurrency=concurrency, max_runtime_s=max_runtime_s)
 
     async def run_each_operation(
         self,
@@ -112,7 +128,7 @@ class AsyncConsumer(AsyncVerdictSender):
         serialisation: Serialisation | str = "bytes",
         result_serialisation: Serialisation | str | None = None,
         keeps_results: bool = True,
-        **options: Any,
+        **options: Unpack[AsyncRunOptions],
     ) -> Tally:
         """Call `f` for each operation; see `Consumer.run_each_operation`. Those of one chunk follow one another."""
         from opsq.client.core.operations import EachOperation

@@ -8,13 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from opsq.client.core.arguments import seconds
 from opsq.client.core.chunk_view import ChunkView
-from opsq.client.core.outcome import Outcome, Tally, is_awaited, log_failure, outcome_awaited, outcome_of
+from opsq.client.core.outcome import (
+    Outcome,
+    Tally,
+    check_counts,
+    is_awaited,
+    log_failure,
+    outcome_awaited,
+    outcome_of,
+    overrun,
+    reason_of,
+)
 from opsq.errors import OpsqError, UsageError
 
 if TYPE_CHECKING:
@@ -103,23 +115,41 @@ class AsyncRun:
             await chunk.fail(outcome.reason, delay_s=outcome.delay_s, retry=not outcome.is_final, run_s=outcome.run_s)
 
 
-async def run(source: AsyncChunkSource, f: Callable[[Any], Any], *, concurrency: int) -> Tally:
+async def run(
+    source: AsyncChunkSource, f: Callable[[Any], Any], *, jobs: int, concurrency: int, max_runtime_s: float | None
+) -> Tally:
     """See `AsyncConsumer.run_each_chunk`."""
-    if concurrency < 1:
-        raise UsageError(f"concurrency is {concurrency}; it must be at least 1.")
-    if is_awaited(f):
-        return await AsyncRun(source, _awaiting(f)).run(concurrency)
-    threads = ThreadPoolExecutor(concurrency, "opsq-job")
+    is_coroutine = is_awaited(f)
+    check_counts(jobs, concurrency, awaited=is_coroutine)
+    if is_coroutine:
+        if jobs > 1:
+            raise UsageError(
+                "jobs is for functions that are called in threads; this one is awaited.",
+                hint="concurrency says for how many chunks at once.",
+            )
+        return await AsyncRun(source, _awaiting(f, seconds("max_runtime_s", max_runtime_s))).run(concurrency)
+    if max_runtime_s is not None:
+        raise UsageError("max_runtime_s needs a coroutine function (async def): a thread cannot be ended.")
+    threads = ThreadPoolExecutor(jobs, "opsq-job")
     try:
-        return await AsyncRun(source, _in_threads(f, source, threads)).run(concurrency)
+        return await AsyncRun(source, _in_threads(f, source, threads)).run(jobs)
     finally:
         threads.shutdown(wait=False, cancel_futures=True)  # what runs cannot be ended
 
 
-def _awaiting(f: Callable[[Any], Awaitable[Any]]) -> Work:
+def _awaiting(f: Callable[[Any], Awaitable[Any]], max_runtime_s: float | None) -> Work:
     async def work(chunk: AsyncChunk) -> Outcome:
-        with chunk.tracing():
-            return await outcome_awaited(f, chunk)
+        began_at = time.monotonic()
+        limit = asyncio.timeout(max_runtime_s)
+        try:
+            with chunk.tracing():
+                async with limit:
+                    outcome = await outcome_awaited(f, chunk)
+        except TimeoutError as error:
+            outcome = Outcome(None, reason_of(error.__cause__ or error), run_s=time.monotonic() - began_at)
+        if limit.expired() and outcome.result is None:
+            outcome.reason = overrun(outcome.reason, max_runtime_s or 0.0)
+        return outcome
 
     return work
 

@@ -22,6 +22,7 @@ from opsq.client.core import new_submission
 from opsq.client.core.address import Address, TlsAddress, find_daemon
 from opsq.client.core.administration import AsyncRules
 from opsq.client.core.arguments import converted, count, pairs
+from opsq.client.core.consume_options import ConsumerOptions
 from opsq.client.core.content_access import Contents
 from opsq.client.core.events import AsyncEventCalls
 from opsq.client.core.operation_chunks import chunks_of
@@ -230,7 +231,7 @@ class AsyncQueue(AsyncRules, AsyncScheduleCalls, AsyncEventCalls):
         until_empty: bool = True,
         until_idle: bool = False,
         overlapping: bool = False,
-        **options: Any,
+        **options: Unpack[ConsumerOptions],
     ) -> AsyncIterator[AsyncChunk]:
         """Work through chunks, one by one: `async for chunk in queue.consume(): await chunk.complete(...)`.
 
@@ -241,7 +242,7 @@ class AsyncQueue(AsyncRules, AsyncScheduleCalls, AsyncEventCalls):
             async for chunk in consumer.chunks(until_empty=until_empty, until_idle=until_idle, overlapping=overlapping):
                 yield chunk
 
-    def consumer(self, strategy: object = "Random", **options: Any) -> AsyncConsumer:
+    def consumer(self, strategy: object = "Random", **options: Unpack[ConsumerOptions]) -> AsyncConsumer:
         """A consumer with a connection of its own; open it by `async with`. The arguments are those of `Consumer`."""
         return AsyncConsumer(self._make_link, strategy, **options)
 

@@ -11,10 +11,11 @@ import operator
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from opsq.client.core.arguments import converted
+from opsq.client.core.consume_options import OnLost
 from opsq.client.core.held_block import HeldBlock, Lost
 from opsq.client.core.ledger import Ledger
 from opsq.client.core.pending_requests import id_of
@@ -30,8 +31,6 @@ RETRY_S = 1.0
 """After a refusal that may pass (no room, drained), the next try comes this much later."""
 CLOSE_S = 5.0
 """How long `close` waits for the answers to the last verdicts."""
-
-OnLost = Callable[[Lost], None]
 
 
 class Ask:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from opsq.content.manifest import input_note
-from opsq.errors import READER_ERRORS, ContentChanged, InputUnreadable
+from opsq.errors import READER_ERRORS, ContentChanged, InputUnreadable, UsageError
 from opsq.wire.messages import NewSubmission
 
 if TYPE_CHECKING:
@@ -130,6 +130,25 @@ def is_awaited(f: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(f) or inspect.iscoroutinefunction(getattr(f, "__call__", None))  # noqa: B004
 
 
+def check_counts(jobs: int, concurrency: int, *, awaited: bool) -> None:
+    """Refuse numbers of chunks at once that make no sense.
+
+    Args:
+        awaited: whether the function is a coroutine function.
+
+    Raises:
+        UsageError: there are such.
+    """
+    for name, count in (("jobs", jobs), ("concurrency", concurrency)):
+        if count < 1:
+            raise UsageError(f"{name} is {count}; it must be at least 1.")
+    if concurrency > 1 and not awaited:
+        raise UsageError(
+            "concurrency is for coroutine functions (async def): several chunks are awaited at once.",
+            hint="jobs says for how many chunks at once another function is called.",
+        )
+
+
 async def outcome_awaited(f: Callable[[Any], Awaitable[Any]], chunk: Any) -> Outcome:
     """Await `f(chunk)`; see `outcome_of`."""
     started_at = time.monotonic()
@@ -175,6 +194,11 @@ def failed(error: Exception | SystemExit) -> Outcome:
     if isinstance(error, InputUnreadable | ContentChanged):  # it would be the same the next time
         return Outcome(None, _noted(error, str(error)), is_final=True)
     return Outcome(None, reason_of(error))
+
+
+def overrun(reason: str, limit_s: float) -> str:
+    """The reason of an attempt that was cancelled because it took too long."""
+    return f"The function ran for more than {limit_s:g} s, so it was cancelled.\n{reason}"[:REASON_LIMIT]
 
 
 def reason_of(error: BaseException) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from opsq.client.core.consumer_base import RETRY_S, Ask
 from opsq.client.core.verdict_batch import FLUSH_S
@@ -22,9 +22,9 @@ from opsq.client.sync.verdict_sender import VerdictSender
 from opsq.errors import UsageError
 
 if TYPE_CHECKING:
+    from opsq.client.core.consume_options import Mode, OnInterrupt, RunOptions
     from opsq.client.core.outcome import Tally
     from opsq.client.sync.child_process import Program
-    from opsq.client.sync.function_runner import Mode, OnInterrupt
     from opsq.serialisation import Serialisation
 
 
@@ -172,7 +172,7 @@ class Consumer(VerdictSender):
         serialisation: Serialisation | str = "bytes",
         result_serialisation: Serialisation | str | None = None,
         keeps_results: bool = True,
-        **options: Any,
+        **options: Unpack[RunOptions],
     ) -> Tally:
         """Call `f(operation)` for each record of each chunk; what it returns becomes the record of the result.
 

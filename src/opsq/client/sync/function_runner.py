@@ -12,22 +12,18 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from opsq.client.core.drain_signals import DrainSignals
-from opsq.client.core.outcome import Outcome, Tally, is_awaited, log_failure, outcome_of
+from opsq.client.core.outcome import Outcome, Tally, check_counts, is_awaited, log_failure, outcome_of
 from opsq.content.manifest import known_input
 from opsq.errors import OpsqError, UsageError
 
 if TYPE_CHECKING:
+    from opsq.client.core.consume_options import Mode, OnInterrupt
     from opsq.client.sync.child_process import Program
     from opsq.client.sync.chunk import Chunk
     from opsq.wire.messages import SubmissionContent, Welcome
-
-Mode = Literal["threads", "processes"]
-
-OnInterrupt = Literal["raise", "return"]
-"""How a run ends when SIGINT has let the chunks at hand end: KeyboardInterrupt is raised, or it returns."""
 
 _TICK_S = 0.25
 """How often is looked whether the grace is over."""
@@ -261,16 +257,8 @@ def run(
     """See `Consumer.run_each_chunk`."""
     if on_interrupt not in ("raise", "return"):
         raise UsageError(f"on_interrupt is {on_interrupt!r}; it must be 'raise' or 'return'.")
-    if jobs < 1:
-        raise UsageError(f"jobs is {jobs}; it must be at least 1.")
-    if concurrency < 1:
-        raise UsageError(f"concurrency is {concurrency}; it must be at least 1.")
     awaited = is_awaited(f) if callable(f) else f.is_awaited
-    if concurrency > 1 and not awaited:
-        raise UsageError(
-            "concurrency is for coroutine functions (async def): several chunks are awaited at once.",
-            hint="jobs says how many chunks another function is called for at once.",
-        )
+    check_counts(jobs, concurrency, awaited=awaited)
     slots: Sequence[Slot]
     on_failed: Callable[[Chunk], object] = bool
     if mode == "threads" and awaited:

@@ -9,12 +9,12 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from opsq.client.core import arguments
 from opsq.client.core.address import TlsAddress, find_daemon
 from opsq.client.core.administration import Rules
-from opsq.client.core.consumer_base import OnLost
+from opsq.client.core.consume_options import ConsumerOptions
 from opsq.client.core.events import EventCalls
 from opsq.client.core.schedules import ScheduleCalls
 from opsq.client.core.transport import DIAL_S, Dial
@@ -24,6 +24,9 @@ from opsq.client.sync.consumer import Consumer
 from opsq.client.sync.link import Link
 from opsq.client.sync.producer import Producer
 from opsq.wire.messages import DaemonState, Status
+
+if TYPE_CHECKING:
+    from opsq.queue.policy import Policy
 
 
 class Queue(Producer, Rules, ScheduleCalls, EventCalls):
@@ -49,12 +52,12 @@ class Queue(Producer, Rules, ScheduleCalls, EventCalls):
         super().__init__(open_wire, reconnect_s=reconnect_s)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, policy: Any = None, is_durable: bool = True) -> Queue:
+    def open(cls, path: str | os.PathLike[str], *, policy: Policy | None = None, is_durable: bool = True) -> Queue:
         """Open a state folder in this process: the real engine and store, under the lock that a daemon takes.
 
         Args:
             path: the folder, made if it is not there; a daemon may be started on it later, and the other way round.
-            policy: an `opsq.queue.policy.Policy` with other defaults than the daemon's; None: the same.
+            policy: other defaults than the daemon's; None: the same.
             is_durable: what is acknowledged survives a loss of power.
 
         Raises:
@@ -70,25 +73,20 @@ class Queue(Producer, Rules, ScheduleCalls, EventCalls):
         self,
         strategy: object = "Random",
         *,
-        batch: int | None = None,
         until_empty: bool = True,
         until_idle: bool = False,
         overlapping: bool = False,
-        lease_s: float | None = None,
-        reconnect_s: float | None = None,
-        on_lost: OnLost | None = None,
+        **options: Unpack[ConsumerOptions],
     ) -> Iterator[Chunk]:
         """Work through chunks, one by one: `for chunk in queue.consume(): chunk.complete(...)`.
 
         The arguments are those of `Consumer` and `Consumer.chunks`. However the loop is left, verdicts given are sent,
         and what has none is given back.
         """
-        with self.consumer(
-            strategy, batch=batch, lease_s=lease_s, reconnect_s=reconnect_s, on_lost=on_lost
-        ) as consumer:
+        with self.consumer(strategy, **options) as consumer:
             yield from consumer.chunks(until_empty=until_empty, until_idle=until_idle, overlapping=overlapping)
 
-    def consumer(self, strategy: object = "Random", **options: Any) -> Consumer:
+    def consumer(self, strategy: object = "Random", **options: Unpack[ConsumerOptions]) -> Consumer:
         """A consumer with its own connection, for bulk work or finer control; the arguments are those of `Consumer`."""
         return Consumer(self._open_wire, strategy, **options)
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Self
 
 from opsq.client.core.arguments import check_result, seconds
-from opsq.client.core.consumer_base import CLOSE_S, Ask, ConsumerBase, OnLost
+from opsq.client.core.consume_options import OnLost
+from opsq.client.core.consumer_base import CLOSE_S, Ask, ConsumerBase
 from opsq.client.core.content_access import Contents
 from opsq.client.core.held_block import HeldBlock, Result
 from opsq.client.core.transport import Dial
