@@ -12,6 +12,7 @@ from opsq.client.core.chunk_view import ChunkView
 from opsq.client.core.consume_options import AsyncRunOptions, ConsumerOptions, Mode, OnInterrupt, OnLost, RunOptions
 from opsq.client.core.follow_ups import Follower
 from opsq.client.core.held_block import Lost, Result
+from opsq.client.core.maintenance import HistoryConditions
 from opsq.client.core.new_submission import After, Moment, RoomWait, SubmitOptions
 from opsq.client.core.result_pages import OnClose
 from opsq.client.core.schedules import ScheduleOptions
@@ -28,6 +29,7 @@ from opsq.wire.messages import (
     Event,
     EventRows,
     Explained,
+    HistoryEvent,
     NewSubmission,
     RulesState,
     RunningChunks,
@@ -52,6 +54,8 @@ __all__ = [
     "Explained",
     "Follower",
     "Handle",
+    "HistoryConditions",
+    "HistoryEvent",
     "InputRange",
     "Lost",
     "Mode",

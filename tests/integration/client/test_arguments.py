@@ -103,6 +103,14 @@ CALLS: dict[tuple[str, str], Call] = {
     ("limit", "rate_per_s"): lambda queue, value: queue.limit("key", rate_per_s=value),
     ("limit", "burst"): lambda queue, value: queue.limit("key", rate_per_s=1.0, burst=value),
     ("unlimit", "key"): lambda queue, value: queue.unlimit(value),
+    ("history", "submission_id"): lambda queue, value: list(queue.history(submission_id=value)),
+    ("history", "events"): lambda queue, value: list(queue.history(events=value)),
+    ("history", "metadata"): lambda queue, value: list(queue.history(metadata=value)),
+    ("history", "reason"): lambda queue, value: list(queue.history(reason=value)),
+    ("history", "signals"): lambda queue, value: list(queue.history(signals=value)),
+    ("history", "from_at"): lambda queue, value: list(queue.history(from_at=value)),
+    ("prune_history", "older_than_s"): lambda queue, value: queue.prune_history(older_than_s=value, keep=1),
+    ("prune_history", "keep"): lambda queue, value: queue.prune_history(older_than_s=1.0, keep=value),
     ("weight", "weight"): lambda queue, value: queue.weight("key", 1, value),
     ("weight", "value"): lambda queue, value: queue.weight("key", value, 1.0),
     ("wait", "timeout_s"): lambda queue, value: queue.submit([]).wait(value),
@@ -159,7 +167,9 @@ def test_impossible_argument_is_refused_by_its_name(queue: Queue, call: str, arg
 
 
 @pytest.mark.parametrize("value", [object(), 5, b"x", "a\0b", ["a"]])
-def test_path_that_is_none_is_refused_by_its_name(value: Any) -> None:
+def test_path_that_is_none_is_refused_by_its_name(queue: Queue, value: Any) -> None:
+    with pytest.raises(UsageError, match="path is "):
+        queue.backup(value)
     with pytest.raises(UsageError, match="path is "):
         opsq.Queue.open(value)
     with pytest.raises(UsageError, match="address is "):

@@ -25,6 +25,7 @@ from opsq.client.core.arguments import converted, count, pairs
 from opsq.client.core.consume_options import ConsumerOptions
 from opsq.client.core.content_access import Contents
 from opsq.client.core.events import AsyncEventCalls
+from opsq.client.core.maintenance import AsyncMaintenanceCalls
 from opsq.client.core.operation_chunks import chunks_of
 from opsq.client.core.operations import formats
 from opsq.client.core.result_pages import CLOSED_REASON, NAMED_DEAD_COUNT, OnClose, check_on_close, failure
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from opsq.serialisation import Serialisation
 
 
-class AsyncQueue(AsyncRules, AsyncScheduleCalls, AsyncEventCalls):
+class AsyncQueue(AsyncRules, AsyncScheduleCalls, AsyncEventCalls, AsyncMaintenanceCalls):
     """A queue, reached over a socket from one event loop; made by `connect_async`. Use it in an `async with` block."""
 
     link: AsyncLink

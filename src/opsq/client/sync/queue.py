@@ -16,6 +16,7 @@ from opsq.client.core.address import TlsAddress, find_daemon
 from opsq.client.core.administration import Rules
 from opsq.client.core.consume_options import ConsumerOptions
 from opsq.client.core.events import EventCalls
+from opsq.client.core.maintenance import MaintenanceCalls
 from opsq.client.core.schedules import ScheduleCalls
 from opsq.client.core.transport import DIAL_S, Dial
 from opsq.client.sync.chunk import Chunk
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from opsq.queue.policy import Policy
 
 
-class Queue(Producer, Rules, ScheduleCalls, EventCalls):
+class Queue(Producer, Rules, ScheduleCalls, EventCalls, MaintenanceCalls):
     """A queue, reached over a socket (`opsq.connect`) or opened in this process (`Queue.open`).
 
     Use it in a `with` block.
