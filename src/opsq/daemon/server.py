@@ -339,7 +339,7 @@ class Daemon:
             is_lone, self._requests_count = self._requests_count == 1, 0
             self._committer.kick(now, is_lone=is_lone)
         self._delivery.deliver()
-        self.backlog.wake()
+        self.backlog.note_written()
         if engine.removed_content:
             self._housekeeping.delete_content(list(engine.removed_content))
             engine.removed_content.clear()

@@ -122,11 +122,15 @@ class Session(asyncio.Protocol):
         except OpsqError as error:
             self.end(error)
         if self.peer is not None and received:
-            requests = self._reader.feed(received)
-            if self._unhandled is None:
-                self._serve(requests, now, self._host.backlog.share)
-            else:
+            requests, backlog = self._reader.feed(received), self._host.backlog
+            if self._unhandled is not None:
                 self._unhandled = chain(self._unhandled, requests)
+            elif share := backlog.share:
+                backlog.note_arrived(self._serve(requests, now, share))
+            else:
+                self._unhandled = requests
+                self._pace()
+                self._come_back()
         else:
             self._host.received(0)
 
@@ -347,7 +351,7 @@ class Session(asyncio.Protocol):
     def _come_back(self) -> None:
         """Have the requests that were kept handled when it is their turn, if the peer reads its replies."""
         if self._unhandled is not None and not self._is_slow and not self.is_ending:
-            self._host.backlog.add(self)
+            self._host.backlog.add(self, is_long=self._first is not None)
 
     def _pace(self) -> None:
         """Read from the peer only if it reads its replies and all it has sent was handled."""
