@@ -29,6 +29,8 @@ def main() -> NoReturn:
     gc.disable()  # nothing worth collecting is made while modules load; `app` enables it again
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
+    if sys.stdout is not None and sys.stdout.encoding != "utf-8":
+        sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # what a locale lacks costs no page
     status = run(sys.argv[1:])
     with contextlib.suppress(OSError):
         sys.stdout.flush()

@@ -129,6 +129,15 @@ def test_bug_is_exit_70_and_its_traceback_is_in_the_log(queue):
     assert "ZeroDivisionError" in (queue.state_dir / "opsq.log").read_text()
 
 
+def test_what_the_encoding_of_a_terminal_lacks_is_replaced(queue):
+    latin = {"PYTHONIOENCODING": "latin-1"}
+    assert b"?Z, or @SECONDS" in queue("submit", "--help", environ=latin).out
+    queue.ok("submit", "-", "-m", "name=ü…", stdin=b"x")
+    listed = queue("list", environ=latin)
+    assert (listed.status, listed.err) == (0, "")
+    assert b"name=\xfc?" in listed.out
+
+
 def test_invalid_utf8_in_a_name_is_exit_2(queue):
     ran = queue.shell("printf x | opsq submit - -m \"k=$(printf '\\377')\"")
     assert ran.status == 2

@@ -78,8 +78,7 @@ def direct_count(paths: Iterator[Path] | Sequence[Path], *, is_upper: bool) -> D
 @contextlib.contextmanager
 def private_folder(say: Speech, *, is_kept: bool) -> Iterator[Path]:
     """A folder of our own, removed at the end unless it is to be kept."""
-    short = "/tmp" if os.path.isdir("/tmp") else None  # noqa: S108  # a socket needs a short path
-    folder = Path(tempfile.mkdtemp(prefix="opsq-demo-", dir=short))
+    folder = Path(tempfile.mkdtemp(prefix="opsq-demo-"))
     # A termination unwinds as an interrupt does: nothing is left behind.
     terminated: list[int] = []
 

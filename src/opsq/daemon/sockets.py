@@ -81,14 +81,15 @@ class ListeningSocket:
 
     def close(self) -> None:
         """Stop listening. Effects: the path is unlinked unless it was inherited, or is another socket now."""
-        if self._place is not None and self._inode is not None and _inode(self._place.path) == self._inode:
+        place, self._place = self._place, None
+        if place is not None and self._inode is not None and _inode(place.path) == self._inode:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._place.path)
-        self._place = self._inode = None
+                os.unlink(place.path)
         self.socket.close()
-        if self._lock_fd >= 0:
+        if place is not None and self._lock_fd >= 0:
+            with contextlib.suppress(OSError):
+                os.unlink(f"{place.path}.lock")
             os.close(self._lock_fd)
-            self._lock_fd = -1
 
 
 def open_all(settings: Settings) -> list[ListeningSocket]:
@@ -310,15 +311,19 @@ def _remove_stale(path: str) -> None:
 
 def _lock_beside(path: str) -> int:
     """Lock `PATH.lock`: two daemons with different state folders may be configured to use the same socket."""
-    lock_fd = open_file(f"{path}.lock", os.O_RDWR | os.O_CREAT)
-    try:
-        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(lock_fd)
-        raise AlreadyRunning(
-            f"Another daemon serves the socket {path}.", hint="Choose another path with --socket or OPSQ_SOCKET."
-        ) from error
-    return lock_fd
+    while True:
+        lock_fd = open_file(f"{path}.lock", os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(lock_fd)
+            raise AlreadyRunning(
+                f"Another daemon serves the socket {path}.", hint="Choose another path with --socket or OPSQ_SOCKET."
+            ) from error
+        locked = os.fstat(lock_fd)
+        if _inode(f"{path}.lock") == (locked.st_dev, locked.st_ino):
+            return lock_fd
+        os.close(lock_fd)  # its daemon has removed it meanwhile: it keeps nobody else out
 
 
 def _bind_failure(name: str, error: OSError) -> OpsqError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import socket
@@ -118,7 +119,27 @@ def test_long_state_folder_works_by_the_short_socket(runtime_dir: Path) -> None:
         assert Path(settings.socket).parent.stat().st_mode & 0o777 == 0o700
         assert lifecycle.stop(settings).status == "stopped"
         assert not Path(settings.socket).exists()
-    os.unlink(settings.socket + ".lock")
+        assert not Path(f"{settings.socket}.lock").exists()
+
+
+def test_lock_that_its_daemon_has_removed_keeps_nobody_else_out(
+    runtime_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A daemon opens the lock of another one that is just ending."""
+    path = str(runtime_dir / "there" / "opsq.sock")
+    (runtime_dir / "there").mkdir(mode=0o700)
+    ending = [sockets.bind_unix(path, 0o600, str(runtime_dir))]
+    lock = fcntl.flock
+
+    def flock(descriptor: int, operation: int) -> None:
+        if ending:
+            ending.pop().close()
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with contextlib.closing(sockets.bind_unix(path, 0o600, str(runtime_dir))), pytest.raises(AlreadyRunning):
+        sockets.bind_unix(path, 0o600, str(runtime_dir))
+    assert os.listdir(runtime_dir / "there") == []
 
 
 def test_short_folder_that_others_can_write_to_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
