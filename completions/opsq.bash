@@ -57,7 +57,7 @@ _opsq() {
             ;;
     esac
     case $verb in
-        '') argument=words words='start stop restart status top metrics gateway submit wait results show list cancel rm outbox relay dead run consume reserve read complete fail release extend spark history events notify explain pause resume limit limits weight audit schedule queue token config doctor check backup vacuum demo completion' ;;
+        '') argument=words words='start stop restart status top metrics gateway submit wait results show list cancel rm outbox relay dead run consume reserve read complete fail release extend spark history events notify explain pause resume limit limits weight audit schedule queue token config doctor check backup vacuum demo examples completion' ;;
         dead) argument=words words='list show requeue drop' options='--metadata -m --older-than --newer-than --reason --exit-status --signal --limit -n' valued='--metadata -m --older-than --newer-than --reason --exit-status --signal --limit -n' ;;
         history) argument=words words='list export prune' options='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --oldest-first --after' valued='--event --consumer --metadata -m --reason --exit-status --signal --since --until --limit -n --after' ;;
         schedule) argument=words words='list add edit show pause resume trigger backfill rm' ;;
@@ -137,6 +137,7 @@ _opsq() {
         backup) argument=file ;;
         vacuum) ;;
         demo) options='--consumers --keep --spark' valued=--consumers ;;
+        examples) argument=examples options='--output -o' valued='--output -o' ;;
         completion) argument=words words='bash zsh fish' ;;
     esac
     options="$options --json --quiet -q --utc --state-dir --socket --address --token-file --tls-ca-file --tls-client-cert-file --tls-client-key-file --version --help" valued=" $valued --state-dir --socket --token-file --tls-ca-file --tls-client-cert-file --tls-client-key-file "
@@ -234,6 +235,7 @@ _opsq() {
             'schedule edit -m' | 'schedule edit --metadata') kind=pair ;;
             'schedule edit --on-dead') kind=words words='fail keep' ;;
             'queue create -s' | 'queue create --strategy') kind=strategies ;;
+            'examples -o' | 'examples --output') kind=dir ;;
             *' --state-dir') kind=dir ;;
             *' --socket' | *' --token-file' | *' --tls-ca-file' | *' --tls-client-cert-file' | *' --tls-client-key-file') kind=file ;;
         esac

@@ -103,6 +103,7 @@ complete -c opsq -n '__opsq_at ""' -a check -d 'Check the database and its invar
 complete -c opsq -n '__opsq_at ""' -a backup -d 'Copy the database to a file, also while work continues; the content of chunks and large results is not in it.'
 complete -c opsq -n '__opsq_at ""' -a vacuum -d 'Return unused pages of the database to the file system; work continues while it runs.'
 complete -c opsq -n '__opsq_at ""' -a demo -d 'Run a demonstration: submit Python\'s own source files, have consumers convert them to upper case, collect and check the results.'
+complete -c opsq -n '__opsq_at ""' -a examples -d 'List the examples, print one, or copy some to a folder.'
 complete -c opsq -n '__opsq_at ""' -a completion -d 'Print the completion script for a shell; an installation as root already has it in place.'
 complete -c opsq -n '__opsq_at dead' -a list -d 'List dead chunks: chunk, attempts, losses, time of death, exit status or signal, reason.'
 complete -c opsq -n '__opsq_at dead' -a show -d 'Show everything about a dead chunk: each attempt, and the full last reason, usually the end of stderr.'
@@ -806,6 +807,10 @@ complete -c opsq -n '__opsq_at backup' -F
 complete -c opsq -n '__opsq_at demo' -l consumers -x -d 'How many consumers work at the same time, up to 64.'
 complete -c opsq -n '__opsq_at demo' -l keep -d 'Keep the folder for inspection.'
 complete -c opsq -n '__opsq_at demo' -l spark -d 'Show the same with PySpark: DataFrames, and executors as consumers.'
+
+# opsq examples
+complete -c opsq -n '__opsq_at examples' -k -a '(__opsq_ask examples)'
+complete -c opsq -n '__opsq_at examples' -s o -l output -x -a '(__fish_complete_directories)' -d 'Copy to this folder, in place of printing.'
 
 # opsq completion
 complete -c opsq -n '__opsq_at completion' -k -a 'bash zsh fish'

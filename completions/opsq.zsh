@@ -20,6 +20,7 @@ _opsq_ended() { _opsq_ask ended submission }
 _opsq_consumers() { _opsq_ask consumers consumer }
 _opsq_strategies() { _opsq_ask strategies strategy }
 _opsq_explained() { _opsq_ask explained 'strategy or submission' }
+_opsq_examples() { _opsq_ask examples example }
 _opsq_keys() { _opsq_ask keys 'metadata key' }
 _opsq_pair() {
   if compset -P '*='; then
@@ -98,6 +99,7 @@ _opsq() {
         'backup:Copy the database to a file, also while work continues; the content of chunks and large results is not in it.'
         'vacuum:Return unused pages of the database to the file system; work continues while it runs.'
         'demo:Run a demonstration: submit Python'\''s own source files, have consumers convert them to upper case, collect and check the results.'
+        'examples:List the examples, print one, or copy some to a folder.'
         'completion:Print the completion script for a shell; an installation as root already has it in place.'
       )
       _describe -t verbs verb verbs && ret=0
@@ -1074,6 +1076,12 @@ _opsq() {
             '--consumers=[How many consumers work at the same time, up to 64.]:N: ' \
             '--keep[Keep the folder for inspection.]' \
             '--spark[Show the same with PySpark\: DataFrames, and executors as consumers.]' && ret=0
+          ;;
+        examples)
+          _arguments -s -S $flags \
+            '(-o --output)-o+[Copy to this folder, in place of printing.]:DIR:_files -/' \
+            '(-o --output)--output=[Copy to this folder, in place of printing.]:DIR:_files -/' \
+            '1:NAME:_opsq_examples' && ret=0
           ;;
         completion)
           _arguments -s -S $flags \

@@ -131,6 +131,7 @@ _BY_METAVAR = {
 }
 _BY_PLACE = {
     ("submit", "--unique"): "",
+    ("examples", "NAME"): "examples",
     ("run", "--resume"): "",
     **{(verb, "--idempotency-key"): "" for verb in ("submit", "run", "spark submit", "spark run")},
     ("list", "--before"): "ids",

@@ -43,6 +43,7 @@ _opsq_ended() { _opsq_ask ended submission }
 _opsq_consumers() { _opsq_ask consumers consumer }
 _opsq_strategies() { _opsq_ask strategies strategy }
 _opsq_explained() { _opsq_ask explained 'strategy or submission' }
+_opsq_examples() { _opsq_ask examples example }
 _opsq_keys() { _opsq_ask keys 'metadata key' }
 _opsq_pair() {
   if compset -P '*='; then

@@ -5,16 +5,18 @@ It must not build in the repository itself: a copy of what the build reads is en
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-READ_BY_THE_BUILD = ("pyproject.toml", "README.md", "LICENSE", "src", "tools/build_hook.py")
+READ_BY_THE_BUILD = ("pyproject.toml", "README.md", "LICENSE", "src", "examples", "tools/build_hook.py")
 PAPERS = {
     "man/opsq.1": "man/man1/opsq.1",
     "man/opsq.toml.5": "man/man5/opsq.toml.5",
@@ -55,6 +57,32 @@ def test_papers_go_where_shells_and_man_look(source: Path, tmp_path: Path):
         (source / paper).parent.mkdir(exist_ok=True)
         (source / paper).write_text("paper\n")
     assert set(PAPERS.values()) <= names_in_wheel(source, tmp_path)
+
+
+def test_examples_are_in_the_package_as_they_are(source: Path, tmp_path: Path):
+    """From the source distribution too, from which whoever has no wheel installs."""
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=source, check=True, capture_output=True)
+    [sdist] = tmp_path.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    names_in_wheel(Path(str(sdist).removesuffix(".tar.gz")), tmp_path)
+    [wheel] = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        found = {
+            entry.filename.removeprefix("opsq/examples/"): (
+                archive.read(entry),
+                bool(entry.external_attr >> 16 & 0o111),
+            )
+            for entry in archive.infolist()
+            if entry.filename.startswith("opsq/examples/")
+        }
+    examples = REPOSITORY / "examples"
+    assert found == {
+        str(path.relative_to(examples)): (path.read_bytes(), os.access(path, os.X_OK))
+        for path in examples.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
 
 
 def test_build_without_papers_carries_the_typed_package(source: Path, tmp_path: Path):

@@ -96,6 +96,7 @@ VERBS: dict[str, Place] = {
     "backup": Place(_ADMINISTER, "Copy the database to a file, also while work continues."),
     "vacuum": Place(_ADMINISTER, "Return unused pages of the database to the file system."),
     "demo": Place(_BEGIN, "Run a demonstration."),
+    "examples": Place(_BEGIN, "List the examples, print one, or copy some to a folder."),
     "completion": Place(_BEGIN, "Print the completion script for a shell."),
 }
 

@@ -1,4 +1,4 @@
-"""What a completion script offers that is not the same everywhere: ids, metadata keys, consumers, strategies.
+"""What a completion script offers that is not the same everywhere: ids, keys, strategies, examples.
 
 It must be quick and silent: a person who presses Tab wants neither a complaint nor a wait for a daemon that does not
 answer.
@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from opsq.cli import shipped_examples
 from opsq.cli.daemon_address import connect, settings_of
 from opsq.errors import OpsqError
 from opsq.options.option import GLOBAL
@@ -26,7 +27,7 @@ STATES: dict[str, list[str]] = {
     "ended": ["completed", "failed", "cancelled", "expired"],
 }
 """Kinds that are submission ids, and the states of those that are offered."""
-KINDS = (*STATES, "keys", "consumers", "strategies", "explained")
+KINDS = (*STATES, "keys", "consumers", "strategies", "explained", "examples")
 """All kinds; `explained` is what `opsq explain` takes: strategies and ids."""
 
 OFFERED_COUNT = 100
@@ -48,10 +49,13 @@ def offer(kind: str, words: Sequence[str]) -> int:
     lines: list[str] = []
     status = 0
     try:
+        if kind == "examples":
+            texts = {name: shipped_examples.text_of(name) for name in shipped_examples.names()}
+            lines += [f"{name}\t{shipped_examples.about(text)}" for name, text in texts.items()]
         settings = settings_of(given, given)
         if kind in {"strategies", "explained"}:
             lines += _strategies(settings)
-        if kind != "strategies":
+        if kind not in {"strategies", "examples"}:
             with connect(settings) as daemon:
                 lines += _known(daemon, kind)
     except OpsqError as error:

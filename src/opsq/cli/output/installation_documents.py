@@ -127,6 +127,21 @@ class DemoDocument(Shape):
     is_right: bool
 
 
+class ExampleShape(Shape):
+    """An example. `text`: if it is the only one that was asked for; `path`: where it was copied."""
+
+    name: str
+    about: str
+    text: str | UnsetType = UNSET
+    path: str | UnsetType = UNSET
+
+
+class ExamplesDocument(Shape):
+    """`opsq examples`."""
+
+    examples: list[ExampleShape]
+
+
 class CompletionDocument(Shape):
     """`opsq completion`."""
 
