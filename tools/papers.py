@@ -2,7 +2,8 @@ r"""Writes what can be generated of the manual, of the completions, and the Open
 
 With --check only says what is stale, and fails if anything is.
 
-The one generator: it walks the command line once (`command_line`). In man/*.1 it owns the parts between `.\" generated:
+The one generator: it walks the command line once (`command_line`), and what Python is promised (`python_reference`). In
+man/*.1 and man/opsq-python.7 it owns the parts between `.\" generated:
 NAME` and `.\" end generated`; all else there is written by hand and left alone. A verb without a page gets one to start
 from.
 """
@@ -18,23 +19,14 @@ import completions
 import completions_bash
 import msgspec
 from command_line import Command, CommandLine, Flag, read
+from python_reference import reference
+from roff import roff, sentence
 
 from opsq.gateway.api.door import openapi
 
 ROOT = Path(__file__).parents[1]
 TITLE_DATE = "2026-11-27"
 _PART = re.compile(r'(\.\\" generated: (\w+)\n)(.*?)(\.\\" end generated\n)', re.DOTALL)
-_CHARACTERS = {
-    "\\": "\\e",
-    "-": "\\-",
-    "…": "\\&...",
-    "×": "\\(mu",
-    "–": "\\(en",
-    "±": "\\(+-",
-    "≥": "\\(>=",
-    "’": "\\(cq",
-    "^": "\\(ha",
-}
 
 
 def main(words: list[str]) -> int:
@@ -74,6 +66,8 @@ def papers(line: CommandLine) -> dict[Path, str]:
     for name in line.verbs:
         page = ROOT / "man" / f"opsq-{name}.1"
         found[page] = verb_page(page, name, line)
+    python_page = ROOT / "man" / "opsq-python.7"
+    found[python_page] = filled(python_page, {"reference": reference})
     found[ROOT / "docs" / "openapi.json"] = msgspec.json.format(msgspec.json.encode(openapi())).decode() + "\n"
     return found
 
@@ -193,21 +187,6 @@ def verb_list(line: CommandLine) -> str:
         text += f".SS {panel}\n"
         text += "".join(f".TP\n.BR opsq\\-{name} (1)\n{sentence(told[name])}\n" for name in names)
     return text
-
-
-# --- roff -------------------------------------------------------------------------------------------------------------
-
-
-def roff(text: str) -> str:
-    """Text so that roff prints it as it is; what stands in backquotes becomes bold."""
-    escaped = "".join(_CHARACTERS.get(each, each) for each in text)
-    return re.sub(r"`([^`]+)`", r"\\fB\1\\fR", escaped)
-
-
-def sentence(text: str) -> str:
-    """A line of text; it must not look like a request."""
-    line = roff(" ".join(text.split()))
-    return f"\\&{line}" if line.startswith((".", "'")) else line
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ This file only gathers them.
 from __future__ import annotations
 
 from opsq.client.core.address import TlsAddress
+from opsq.client.core.administration import Value
+from opsq.client.core.chunk_base import ChunkBase
 from opsq.client.core.chunk_view import ChunkView
 from opsq.client.core.consume_options import AsyncRunOptions, ConsumerOptions, Mode, OnInterrupt, OnLost, RunOptions
 from opsq.client.core.follow_ups import Follower
@@ -17,11 +19,13 @@ from opsq.client.core.new_submission import After, Moment, RoomWait, SubmitOptio
 from opsq.client.core.result_pages import OnClose
 from opsq.client.core.schedules import ScheduleOptions
 from opsq.client.sync.child_process import Program
+from opsq.client.sync.chunk import BlockChunks
 from opsq.content.manifest import InputRange
 from opsq.ids import Handle, SubmissionId
 from opsq.outbox.rows import DbConnection
 from opsq.traces import TraceContext
 from opsq.wire.messages import (
+    Counts,
     DaemonState,
     DeadChunk,
     Dependency,
@@ -42,8 +46,11 @@ from opsq.wire.messages import (
 __all__ = [
     "After",
     "AsyncRunOptions",
+    "BlockChunks",
+    "ChunkBase",
     "ChunkView",
     "ConsumerOptions",
+    "Counts",
     "DaemonState",
     "DbConnection",
     "DeadChunk",
@@ -78,5 +85,6 @@ __all__ = [
     "SubmitOptions",
     "TlsAddress",
     "TraceContext",
+    "Value",
     "WorkExplained",
 ]

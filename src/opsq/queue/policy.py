@@ -40,7 +40,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """How long the daemon keeps, over its own restart, what connected consumers hold."""
 
     def floor_bytes(self, total_bytes: int) -> int:
-        """What must be left on a disk of this size."""
+        """How many bytes must be left on a disk of `total_bytes` bytes."""
         if self.min_free_bytes is not None:
             return self.min_free_bytes
         return min(FLOOR_BYTES, total_bytes // FLOOR_SHARE)

@@ -21,14 +21,36 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from opsq.spark.fleet.driver import consume
+    from opsq.runner.polled_consumer import Until
+    from opsq.runner.pool_options import ConsumeOptions
+    from opsq.spark.fleet.chunk_function import Frames
+    from opsq.spark.fleet.driver import FleetSummary, consume
     from opsq.spark.notebook import register, results, submission_of, sweep, write
-    from opsq.spark.session.java import ensure_java
+    from opsq.spark.session.java import Java, ensure_java
     from opsq.spark.session.spark_session import build_session
 
-__all__ = ["build_session", "consume", "ensure_java", "register", "results", "submission_of", "sweep", "write"]
+__all__ = [
+    "ConsumeOptions",
+    "FleetSummary",
+    "Frames",
+    "Java",
+    "Until",
+    "build_session",
+    "consume",
+    "ensure_java",
+    "register",
+    "results",
+    "submission_of",
+    "sweep",
+    "write",
+]
 
 _PLACES = {
+    "ConsumeOptions": "opsq.runner.pool_options",
+    "FleetSummary": "opsq.spark.fleet.driver",
+    "Frames": "opsq.spark.fleet.chunk_function",
+    "Java": "opsq.spark.session.java",
+    "Until": "opsq.runner.polled_consumer",
     "build_session": "opsq.spark.session.spark_session",
     "consume": "opsq.spark.fleet.driver",
     "ensure_java": "opsq.spark.session.java",
@@ -40,7 +62,7 @@ _PLACES = {
 }
 
 
-def __getattr__(name: str) -> object:
+def _load(name: str) -> object:
     from importlib import import_module
 
     if name not in _PLACES:
@@ -48,6 +70,10 @@ def __getattr__(name: str) -> object:
     found: object = getattr(import_module(_PLACES[name]), name)
     globals()[name] = found
     return found
+
+
+if not TYPE_CHECKING:  # which would take any misspelt name for one of the package
+    __getattr__ = _load
 
 
 def __dir__() -> list[str]:

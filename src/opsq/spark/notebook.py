@@ -191,6 +191,9 @@ def submission_of(
     """The id of the submission that a write with this `idempotencyKey` made; None if there is none (any more).
 
     Spark's writer returns nothing, so this is how a program finds its submission.
+
+    Raises:
+        Unreachable: the daemon cannot be reached from here.
     """
     with resolve(DaemonOptions(state_dir=state_dir, address=address, token=token)).open() as queue:
         found = queue.find(idempotency_key)
@@ -212,10 +215,14 @@ def sweep(
         state_dir: of the daemon.
         address: of the daemon.
         token: for TCP.
-        older_than_s: leave folders alone that were written to more recently: a task may still be writing.
+        older_than_s: leave folders alone that were written to in so many seconds: a task may still be writing.
 
     Returns:
         The number of deleted objects.
+
+    Raises:
+        UsageError: the age is negative.
+        Unreachable, StoreNotVisible: the daemon or its store cannot be reached from here.
     """
     if older_than_s < 0:
         raise UsageError("older_than_s must not be negative.")

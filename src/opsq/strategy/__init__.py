@@ -4,6 +4,7 @@ from opsq.strategy.text import parse
 from opsq.strategy.tree import (
     CustomPriority,
     Fair,
+    Max,
     MaxSimultaneous,
     NewestFirst,
     OldestFirst,
@@ -13,11 +14,13 @@ from opsq.strategy.tree import (
     Random,
     SelectOnly,
     Strategy,
+    Value,
 )
 
 __all__ = [
     "CustomPriority",
     "Fair",
+    "Max",
     "MaxSimultaneous",
     "NewestFirst",
     "OldestFirst",
@@ -27,5 +30,6 @@ __all__ = [
     "Random",
     "SelectOnly",
     "Strategy",
+    "Value",
     "parse",
 ]

@@ -45,7 +45,7 @@ class AsyncChunk(ChunkBase):
         return self.described.chunks_count
 
     async def data(self) -> bytes:
-        """Its bytes, read again on each call, in a thread if they are not in the message itself."""
+        """Its bytes, read again on each call, in a thread if they are not in the message itself; see `Chunk.data`."""
         return await self._consumer.read(self.described, self.index)
 
     async def input(self) -> InputRange | None:
@@ -61,7 +61,7 @@ class AsyncChunk(ChunkBase):
         return await self._consumer.look(self.described, lambda reader: reader.header)
 
     async def attachment(self) -> bytes | None:
-        """The attachment of its submission; None if it has none."""
+        """The attachment of its submission; see `Chunk.attachment`."""
         return await self._consumer.attachment(self.described)
 
     async def prepare(self, then: Iterable[Follower]) -> list[NewSubmission]:
@@ -102,13 +102,17 @@ class AsyncChunk(ChunkBase):
         await self._consumer.fail_chunk(self._block, self._bit, failed)
 
     async def release(self) -> None:
-        """Give it back; no attempt is counted."""
+        """Give it back; see `Chunk.release`."""
         self._take_verdict()
         self._end_span("released")
         await self._consumer.release_chunk(self._block, self._bit)
 
     async def share(self) -> None:
-        """Let others have it too: no attempt is counted, and it can be completed as long as none of them has."""
+        """Let others have it too: no attempt is counted, and it can be completed as long as none of them has.
+
+        Raises:
+            ReservationLost: it is not held any more.
+        """
         await self._consumer.share_chunk(self._block, self._bit)
 
     async def extend(self, lease_s: float | None = None) -> None:

@@ -65,6 +65,9 @@ class AsyncConsumer(AsyncVerdictSender):
         Args:
             strategy: for this call; None: that of the consumer.
             wait_s: how long to wait while nothing is free, in seconds; None: without limit.
+
+        Raises:
+            UsageError, OpsqError: see `Consumer.reserve`.
         """
         self._surface()
         request = self._new_reserve(count, wait_s, until_empty=False)

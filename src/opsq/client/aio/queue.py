@@ -82,7 +82,7 @@ class AsyncQueue(AsyncRules, AsyncScheduleCalls, AsyncEventCalls, AsyncMaintenan
         wait_for_room: new_submission.RoomWait = False,
         **options: Unpack[new_submission.SubmitOptions],
     ) -> AsyncSubmission:
-        """Hand over one submission; the arguments are those of `Producer.submit`."""
+        """Hand over one submission; see `Producer.submit`."""
         began = time.monotonic()
         with traces.sending() as sending:
             prepared = await self.prepare(
@@ -191,11 +191,11 @@ class AsyncQueue(AsyncRules, AsyncScheduleCalls, AsyncEventCalls, AsyncMaintenan
         return [AsyncSubmission(self, made.submission_id, is_new=made.is_new) for made in reply.created]
 
     async def find(self, idempotency_key: str) -> AsyncSubmission | None:
-        """The submission that this idempotency key has made; None if there is none (any more)."""
+        """The submission that this idempotency key has made, or None; see `Producer.find`."""
         return await self._found(Find(self.link.next_id(), None, idempotency_key))
 
     async def find_request(self, request_key: bytes) -> AsyncSubmission | None:
-        """The submission that a hand-over under this request key has made; None if there is none (any more)."""
+        """The submission that this request key has made, or None; see `Producer.find_request`."""
         return await self._found(Find(self.link.next_id(), request_key))
 
     async def withdraw(self, request_key: bytes) -> AsyncSubmission | None:
@@ -207,14 +207,14 @@ class AsyncQueue(AsyncRules, AsyncScheduleCalls, AsyncEventCalls, AsyncMaintenan
         return None if found.submission_id is None else self.submission(found.submission_id)
 
     def submission(self, submission_id: int | str) -> AsyncSubmission:
-        """The handle of a submission by its id; nothing is asked yet."""
+        """The handle of a submission by its id; see `Producer.submission`."""
         number = submission_id if isinstance(submission_id, int) else parse_submission_id(submission_id)
         return AsyncSubmission(self, number)
 
     async def submissions(
         self, *, states: Iterable[str] = (), metadata: Mapping[str, int | str] | None = None
     ) -> AsyncIterator[SubmissionState]:
-        """All submissions for which all conditions hold, newest first."""
+        """All submissions for which all conditions hold; see `Producer.submissions`."""
         before: int | None = None
         wanted, which = converted("states", states, list, "names of states"), pairs("metadata", metadata or {})
         while True:
@@ -236,7 +236,7 @@ class AsyncQueue(AsyncRules, AsyncScheduleCalls, AsyncEventCalls, AsyncMaintenan
     ) -> AsyncIterator[AsyncChunk]:
         """Work through chunks, one by one: `async for chunk in queue.consume(): await chunk.complete(...)`.
 
-        The arguments are those of `Queue.consume`. To leave the loop early, use `consumer` in an `async with` block: an
+        See `Queue.consume`. To leave the loop early, use `consumer` in an `async with` block: an
         asynchronous iterator that is left is closed only some time later.
         """
         async with self.consumer(strategy, **options) as consumer:
@@ -244,7 +244,7 @@ class AsyncQueue(AsyncRules, AsyncScheduleCalls, AsyncEventCalls, AsyncMaintenan
                 yield chunk
 
     def consumer(self, strategy: object = "Random", **options: Unpack[ConsumerOptions]) -> AsyncConsumer:
-        """A consumer with a connection of its own; open it by `async with`. The arguments are those of `Consumer`."""
+        """A consumer with a connection of its own; open it by `async with`; see `Queue.consumer`."""
         return AsyncConsumer(self._make_link, strategy, **options)
 
     async def status(self, by: str | None = None) -> DaemonState:

@@ -63,7 +63,7 @@ class AsyncSubmission:
         return f"<AsyncSubmission {self.id}>"
 
     async def state(self) -> SubmissionState:
-        """Its state and counts now."""
+        """Its state and counts now; see `Submission.state`."""
         return (await self._link.call(Show(self._link.next_id(), self.id), Shown)).submission
 
     async def dependencies(self) -> list[DependencyEdge]:
@@ -98,7 +98,7 @@ class AsyncSubmission:
             yield result
 
     async def dead(self) -> AsyncIterator[DeadChunk]:
-        """Its dead chunks, ascending."""
+        """Its dead chunks, ascending; see `Submission.dead`."""
         after: tuple[int, int] | None = (0, -1)
         while after is not None:
             page = await self._link.call(Dead(self._link.next_id(), self.id, after), DeadChunks)
@@ -120,7 +120,7 @@ class AsyncSubmission:
         return await asyncio.to_thread(lambda: self._queue.contents.reader(described).input_of(index))
 
     async def attachment(self) -> bytes | None:
-        """Its attachment; None if it has none."""
+        """Its attachment; see `Submission.attachment`."""
         return (await self._link.call(GetAttachment(self._link.next_id(), self.id), Attachment)).attachment
 
     async def cancel(self, reason: str = "") -> bool:
@@ -133,7 +133,7 @@ class AsyncSubmission:
         return sum([await self._count(Requeue(self._link.next_id(), self.id, part)) for part in parts])
 
     async def drop(self, indexes: Sequence[int] | None = None) -> int:
-        """Give dead chunks up; see `Submission.drop`."""
+        """Give up on dead chunks; see `Submission.drop`."""
         parts = request_parts(indexes)
         return sum([await self._count(Drop(self._link.next_id(), self.id, part)) for part in parts])
 

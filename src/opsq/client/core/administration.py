@@ -98,7 +98,12 @@ class Rules:
         return self.link.call(request, RunningChunks)
 
     def pause(self, metadata: Mapping[str, Value], *, by_operator: bool = False) -> bool:
-        """Pause all submissions that have every pair (no pair: all); False if they were paused already."""
+        """Pause all submissions that have every pair (no pair: all); False if they were paused already.
+
+        Raises:
+            UsageError: a pair cannot be one.
+            NotPermitted: `by_operator` is given, and the connection is not an operator's.
+        """
         return bool(
             self.link.call(
                 Pause(self.link.next_id(), pairs("metadata", metadata), by_operator, caller_name()), Changed
@@ -128,22 +133,43 @@ class Rules:
 
         Replaces the limit for the same key and value.
 
+        Args:
+            key: of metadata.
+            value: of the key; None: each.
+            concurrency: how many chunks may be reserved at once.
+            rate_per_s: how many chunks may start in a second.
+            burst: how many of them at once, after a rest.
+
         Raises:
             UsageError: neither a concurrency nor a rate.
-            NotPermitted: the connection used the client token.
+            NotPermitted: the connection is not an operator's.
         """
         self.link.call(Limit(self.link.next_id(), key, value, concurrency, rate_per_s, burst, caller_name()), Changed)
 
     def unlimit(self, key: str, value: Value | None = None) -> None:
-        """Lift a limit; `NotFound` if there is none."""
+        """Lift a limit.
+
+        Raises:
+            NotFound: there is none.
+            NotPermitted: the connection is not an operator's.
+        """
         self.link.call(Unlimit(self.link.next_id(), key, value), Changed)
 
     def weight(self, key: str, value: Value, weight: float) -> None:
-        """Give a value of a key a weight in `Fair`, 0.001 to 1000; it holds from its next turn on."""
+        """Give a value of a key a weight in `Fair`, 0.001 to 1000; it holds from its next turn on.
+
+        Raises:
+            UsageError: the weight is out of its range.
+            NotPermitted: the connection is not an operator's.
+        """
         self.link.call(Weight(self.link.next_id(), key, value, weight), Changed)
 
     def rules(self) -> RulesState:
-        """All pauses, limits and weights."""
+        """All pauses, limits and weights.
+
+        Raises:
+            Unreachable: see `Queue`.
+        """
         return self.link.call(ShowRules(self.link.next_id()), RulesState)
 
 

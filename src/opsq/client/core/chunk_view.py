@@ -71,7 +71,7 @@ class ChunkView:
         return self.data
 
     def attachment(self) -> bytes | None:
-        """The attachment of its submission; None if it has none."""
+        """The attachment of its submission; see `Chunk.attachment`."""
         return self._read_attachment()
 
     def prepare(self, then: Iterable[Follower]) -> list[NewSubmission]:

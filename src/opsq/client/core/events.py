@@ -26,8 +26,12 @@ class EventCalls:
 
         Args:
             since: the cursor; None: from the oldest event that is kept.
-            wait_s: how long to wait for one; None: until there is one.
+            limit: at most so many, up to 1000.
+            wait_s: how long to wait for one, in seconds; None: until there is one.
             kinds: only these; empty: all.
+
+        Raises:
+            UsageError: a value is out of its range.
         """
         request = checked(Events(self.link.next_id(), since, limit, wait_s, list(kinds)))
         return self.link.call(request, EventRows)

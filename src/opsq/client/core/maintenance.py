@@ -76,7 +76,7 @@ def _backup(request_id: int, to: str | os.PathLike[str]) -> Backup:
 
 
 class MaintenanceCalls:
-    """The upkeep of a queue; over TCP for operators."""
+    """The upkeep of a queue."""
 
     link: Caller
 

@@ -135,36 +135,67 @@ class ScheduleCalls:
         self.link.call(PutSchedule(self.link.next_id(), schedule, replaces), Changed)
 
     def schedules(self, *, after: str = "", limit: int = 1000) -> list[ScheduleState]:
-        """Schedules by name, those behind `after`, without the content of their templates."""
+        """Schedules by name, those behind `after`, without the content of their templates.
+
+        Raises:
+            UsageError: the limit is out of its range.
+        """
         return self.link.call(ShowSchedules(self.link.next_id(), None, after, limit), Schedules).schedules
 
     def schedule(self, name: str, *, upcoming: int = 3) -> ScheduleState:
-        """One schedule, with its next instants in milliseconds since 1970 UTC; `NotFound` if there is none."""
+        """One schedule, with its next instants in milliseconds since 1970 UTC.
+
+        Raises:
+            NotFound: there is none of this name.
+        """
         return self.link.call(ShowSchedules(self.link.next_id(), name, upcoming=upcoming), Schedules).schedules[0]
 
     def pause_schedule(self, name: str, note: str = "") -> bool:
-        """Pass over its instants; False if it was paused already."""
+        """Pass over its instants; False if it was paused already.
+
+        Raises:
+            NotFound: there is none of this name.
+        """
         return bool(self.link.call(PauseSchedule(self.link.next_id(), name, caller_name(), note), Changed).count)
 
     def resume_schedule(self, name: str) -> bool:
-        """Go on from now; False if it was not paused."""
+        """Go on from now; False if it was not paused.
+
+        Raises:
+            NotFound: there is none of this name.
+        """
         return bool(self.link.call(ResumeSchedule(self.link.next_id(), name), Changed).count)
 
     def trigger_schedule(self, name: str) -> int:
-        """Make a submission now, whatever else of it runs; its id."""
+        """Make a submission now, whatever else of it runs; its id.
+
+        Raises:
+            NotFound: there is none of this name.
+            NoRoom, StorageFull: there is no room for it.
+        """
         return self.link.call(TriggerSchedule(self.link.next_id(), name), Submitted).created[0].submission_id
 
     def backfill_schedule(self, name: str, from_at: Moment, to_at: Moment) -> list[int]:
         """Make the submissions of planned instants from one to before another that have none; their ids.
 
+        Args:
+            name: of the schedule.
+            from_at: an aware datetime, or milliseconds since 1970 UTC.
+            to_at: the same; this instant is not one of them.
+
         Raises:
+            NotFound: there is none of this name.
             UsageError: these are more than 1000 instants.
         """
         request = BackfillSchedule(self.link.next_id(), name, to_ms(from_at), to_ms(to_at))
         return [one.submission_id for one in self.link.call(request, Submitted).created if one.is_new]
 
     def remove_schedule(self, name: str) -> None:
-        """Forget a schedule; its submissions stay. `NotFound` if there is none."""
+        """Forget a schedule; its submissions stay.
+
+        Raises:
+            NotFound: there is none of this name.
+        """
         self.link.call(RemoveSchedule(self.link.next_id(), name), Changed)
 
 

@@ -71,7 +71,11 @@ class Chunk(ChunkBase):
         return self.data
 
     def attachment(self) -> bytes | None:
-        """The attachment of its submission; None if it has none."""
+        """The attachment of its submission; None if it has none.
+
+        Raises:
+            NotFound: its submission was removed.
+        """
         return self._consumer.attachment(self._block.submission_id)
 
     def prepare(self, then: Iterable[Follower]) -> list[NewSubmission]:
@@ -97,7 +101,8 @@ class Chunk(ChunkBase):
             result: kept until the submission is removed; a large one is written to the store first.
             then: submissions (`opsq.FollowUp`) to be made in the same commit. If the chunk is done by another consumer
                 first, they are not made; if the daemon refuses one, the attempt fails for that reason.
-            run_s: how long it took; None: since it was handed out.
+            run_s: how long it took, in seconds; None: since it was handed out.
+            exit_status: of the program that worked on it, if one did.
 
         Raises:
             UsageError: it has a verdict already; or, and then it has none, as `prepare`.
@@ -123,8 +128,15 @@ class Chunk(ChunkBase):
 
         Args:
             reason: for people; of a long one the last 16384 characters are kept.
-            delay_s: replaces the back-off.
+            delay_s: how long it waits for its next attempt, in seconds; None: as its back-off says.
             retry: False buries the chunk at once.
+            run_s: how long it took, in seconds; None: since it was handed out.
+            exit_status: of the program that worked on it, if one did.
+            signal: that ended the program.
+
+        Raises:
+            UsageError: it has a verdict already, or a value is out of its range.
+            OpsqError: an earlier report could not be delivered.
         """
         self._take_verdict()
         self._end_span("failed", reason=reason)
@@ -132,7 +144,12 @@ class Chunk(ChunkBase):
         self._consumer.fail_blocks([self._block], failed, 1 << self._bit)
 
     def release(self) -> None:
-        """Give it back; no attempt is counted."""
+        """Give it back; no attempt is counted.
+
+        Raises:
+            UsageError: it has a verdict already.
+            OpsqError: an earlier report could not be delivered.
+        """
         self._take_verdict()
         self._end_span("released")
         self._consumer.release_blocks([self._block], 1 << self._bit)
@@ -179,7 +196,11 @@ class Reservation:
         return [BlockChunks(block.submission_id, block.number, block.granted) for block in self.held_blocks]
 
     def read(self) -> Iterator[bytes]:
-        """The bytes of the chunks: block by block, ascending in each; neighbours are read together."""
+        """The bytes of the chunks: block by block, ascending in each; neighbours are read together.
+
+        Raises:
+            ContentMissing, ContentChanged, StoreNotVisible: they cannot be had.
+        """
         for block in self.held_blocks:
             yield from self._consumer.reader(block.submission_id).read_block(block.number, block.granted)
 
@@ -188,7 +209,7 @@ class Reservation:
 
         Args:
             results: one per chunk, in the order of `read`; None: all empty.
-            run_s: how long all of them took together.
+            run_s: how long all of them took together, in seconds.
 
         Raises:
             UsageError: there are not as many results as chunks, or the reservation already has a verdict.
@@ -204,7 +225,11 @@ class Reservation:
         self._consumer.fail_blocks(self.held_blocks, FailedRun(reason, delay_s=delay_s, is_final=not retry))
 
     def release(self) -> None:
-        """Give all back; no attempt is counted."""
+        """Give all back; no attempt is counted.
+
+        Raises:
+            UsageError: the reservation already has a verdict.
+        """
         self._take_verdict()
         self._consumer.release_blocks(self.held_blocks)
 

@@ -35,8 +35,8 @@ class Consumer(VerdictSender):
         open_wire: makes a greeted transport.
         strategy: the order in which chunks are wanted: text, or a tree of `opsq.strategy`.
         batch: how many chunks to reserve at once; None: about a quarter of a second of work.
-        lease_s: reserve by leases of this length, which outlive the connection; None: until the connection ends.
-        reconnect_s: how long to try again when the connection breaks; None: for ever.
+        lease_s: reserve by leases of so many seconds, which outlive the connection; None: until the connection ends.
+        reconnect_s: how many seconds to try again when the connection breaks; None: for ever.
         on_lost: called with each chunk that was taken away or whose report was refused, in the thread of the next call.
         is_polled: no thread of its own; see `poll`.
     """
@@ -186,6 +186,13 @@ class Consumer(VerdictSender):
             keeps_results: False: what `f` returns is dropped, and the results are empty.
             options: those of `run_each_chunk`.
 
+        Returns:
+            As `run_each_chunk`.
+
+        Raises:
+            UsageError: there is no such serialisation, or an argument makes no sense.
+            WorkFailed, KeyboardInterrupt, OpsqError: see `run_each_chunk`.
+
         Cost: besides `f`, 0.1 to 0.5 µs an operation, in chunks of 1000 small ones; a chunk is in memory as a whole.
         """
         from opsq.client.core.operations import EachOperation
@@ -199,7 +206,10 @@ class Consumer(VerdictSender):
 
         Args:
             count: how many; None: as the pace says.
-            wait_s: how long the daemon may wait for work; None: without limit.
+            wait_s: how long the daemon may wait for work, in seconds; None: without limit.
+            until_empty: as for `reserve`.
+
+        Effects: what goes wrong is raised by the next call.
         """
         if self._ask is None and not self._is_stopping and time.monotonic() >= self._ask_at:
             self.is_ended = False
@@ -208,7 +218,11 @@ class Consumer(VerdictSender):
             self._flush(self._ask)
 
     def take(self) -> Chunk | None:
-        """The next chunk that was reserved ahead; None if there is none."""
+        """The next chunk that was reserved ahead; None if there is none.
+
+        Raises:
+            OpsqError: the daemon refused the strategy, or an earlier report could not be delivered.
+        """
         self._surface()
         with self._lock:
             taken = self._ledger.take_chunk()
@@ -260,6 +274,10 @@ class Consumer(VerdictSender):
             count: at most 1 000 000.
             wait_s: how long to wait while nothing is free, in seconds; None: without limit.
             until_empty: do not wait any more once nothing can come without a new submission.
+
+        Raises:
+            UsageError: the count is out of its range, or the consumer was closed meanwhile.
+            OpsqError: see `chunks`.
         """
         self._surface()
         ask = self._send_bulk(count, wait_s, until_empty)
@@ -272,7 +290,11 @@ class Consumer(VerdictSender):
         """Reserve in bulk, again and again, with `ahead` reserves on their way; the fastest way through a backlog.
 
         Each reservation needs a verdict before the next is asked for. Ends when nothing can come any more; with
-        `until_empty=False` never, and with `wait_s` when nothing came within that time.
+        `until_empty=False` never, and with `wait_s` when nothing came within so many seconds.
+
+        Raises:
+            UsageError: the count is out of its range.
+            OpsqError: see `chunks`.
         """
         asks: list[Ask] = []
         try:

@@ -181,7 +181,7 @@ class Producer:
         wait_for_room: RoomWait = False,
         **options: Unpack[SubmitOptions],
     ) -> NewSubmission:
-        """Write the content of a submission for `submit_many`; the arguments are those of `submit`."""
+        """Write the content of a submission for `submit_many`; for arguments and errors see `submit`."""
         operations_per_chunk = count("operations_per_chunk", operations_per_chunk)
         if serialisation is not None:
             from opsq.client.core.operation_chunks import chunks_of
@@ -237,11 +237,19 @@ class Producer:
         return [Submission(self.link, self.contents, made.submission_id, is_new=made.is_new) for made in reply.created]
 
     def find(self, idempotency_key: str) -> Submission | None:
-        """The submission that this idempotency key has made; None if there is none (any more)."""
+        """The submission that this idempotency key has made; None if there is none (any more).
+
+        Raises:
+            UsageError: no submission can have this key.
+        """
         return self._found(Find(self.link.next_id(), None, idempotency_key))
 
     def find_request(self, request_key: bytes) -> Submission | None:
-        """The submission that a hand-over under this request key has made; None if there is none (any more)."""
+        """The submission that a hand-over under this request key has made; None if there is none (any more).
+
+        Raises:
+            UsageError: the key does not have 16 bytes.
+        """
         return self._found(Find(self.link.next_id(), request_key))
 
     def withdraw(self, request_key: bytes) -> Submission | None:
@@ -249,6 +257,9 @@ class Producer:
 
         Returns:
             The submission that it has made, which goes on; None: it has made none, and never will.
+
+        Raises:
+            UsageError: the key does not have 16 bytes.
         """
         return self._found(Withdraw(self.link.next_id(), request_key))
 
@@ -268,7 +279,11 @@ class Producer:
     def submissions(
         self, *, states: Iterable[str] = (), metadata: Mapping[str, int | str] | None = None
     ) -> Iterator[SubmissionState]:
-        """All submissions for which all conditions hold, newest first, asked for page by page."""
+        """All submissions for which all conditions hold, newest first, asked for page by page.
+
+        Raises:
+            UsageError: there is no such state, or a pair cannot be one.
+        """
         before: int | None = None
         wanted, which = converted("states", states, list, "names of states"), pairs("metadata", metadata or {})
         while True:

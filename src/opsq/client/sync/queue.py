@@ -35,7 +35,9 @@ class Queue(Producer, Rules, ScheduleCalls, EventCalls, MaintenanceCalls):
 
     Use it in a `with` block.
 
-    Safe for use by many threads. Each consumer has a connection of its own.
+    Safe for use by many threads. Each consumer has a connection of its own. Besides what its docstring says, each call
+    may raise `Unreachable` when no daemon answers within `reconnect_s`, `NotPermitted` when the token does not permit
+    it, and `StorageFull` when it would change something and the disk is full.
 
     Args:
         open_wire: makes a greeted transport.
@@ -83,16 +85,28 @@ class Queue(Producer, Rules, ScheduleCalls, EventCalls, MaintenanceCalls):
 
         The arguments are those of `Consumer` and `Consumer.chunks`. However the loop is left, verdicts given are sent,
         and what has none is given back.
+
+        Raises:
+            UsageError, OpsqError: see `Consumer.chunks`.
         """
         with self.consumer(strategy, **options) as consumer:
             yield from consumer.chunks(until_empty=until_empty, until_idle=until_idle, overlapping=overlapping)
 
     def consumer(self, strategy: object = "Random", **options: Unpack[ConsumerOptions]) -> Consumer:
-        """A consumer with its own connection, for bulk work or finer control; the arguments are those of `Consumer`."""
+        """A consumer with its own connection, for bulk work or finer control; the arguments are those of `Consumer`.
+
+        Raises:
+            UsageError: an argument makes no sense.
+            Unreachable, NotPermitted, TooManyConnections: as `connect`.
+        """
         return Consumer(self._open_wire, strategy, **options)
 
     def status(self, by: str | None = None) -> DaemonState:
-        """The state of the daemon; `by` groups the counts by the values of that metadata key."""
+        """The state of the daemon; `by` groups the counts by the values of that metadata key.
+
+        Raises:
+            UsageError: `by` cannot be a key.
+        """
         return self.link.call(Status(self.link.next_id(), by, ""), DaemonState)
 
     def close(self) -> None:
@@ -124,7 +138,8 @@ def connect(
         state_dir: the daemon's state folder, in place of an address.
         token: for TCP; None: as the settings say.
         name: what consumers are called in `status`.
-        reconnect_s: how long calls try again when the connection breaks; None: for ever. (Consumers have their own.)
+        reconnect_s: how many seconds calls try again when the connection breaks; None: for ever. (Consumers have their
+            own.)
 
     Raises:
         Unreachable: no daemon answers.

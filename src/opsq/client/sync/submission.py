@@ -109,15 +109,23 @@ class Submission:
         return self._results(is_following=False, skip_dead=skip_dead, skip_bad=skip_bad)
 
     def follow(self, *, skip_dead: bool = False, skip_bad: bool = False) -> Iterator[bytes]:
-        """The results in chunk order as they come; ends when the submission does. Otherwise as `results`."""
+        """The results in chunk order as they come; ends when the submission does. For the rest see `results`."""
         return self._results(is_following=True, skip_dead=skip_dead, skip_bad=skip_bad)
 
     def result_places(self, *, is_following: bool = False, skip_dead: bool = False) -> Iterator[Result]:
-        """As `results`, but a large result is only named: object, offset and length in the folder of the content."""
+        """As `results`, but a large result is only named: object, offset and length in the folder of the content.
+
+        Raises:
+            NotFinished, WorkFailed: see `results`.
+        """
         yield from self._pages(ResultCursor(self.id, is_following=is_following, skip_dead=skip_dead))
 
     def dead(self) -> Iterator[DeadChunk]:
-        """Its dead chunks, ascending."""
+        """Its dead chunks, ascending.
+
+        Raises:
+            NotFound: there is no such submission.
+        """
         after: tuple[int, int] | None = (0, -1)
         while after is not None:
             page = self._link.call(Dead(self._link.next_id(), self.id, after), DeadChunks)
@@ -125,34 +133,62 @@ class Submission:
             after = page.next_after
 
     def first_dead(self, count: int) -> list[tuple[DeadChunk, InputRange | None]]:
-        """The first of its dead chunks, with their inputs as far as these can be found out."""
+        """The first of its dead chunks, with their inputs as far as these can be found out.
+
+        Raises:
+            NotFound: there is no such submission.
+        """
         chunks = self._link.call(Dead(self._link.next_id(), self.id, (0, -1), count), DeadChunks).chunks
         described = self._link.call(Describe(self._link.next_id(), [self.id]), Described).submissions
         content = described[0].content if described else b""
         return [(chunk, self._contents.known_input(content, chunk.index)) for chunk in chunks]
 
     def input(self, index: int) -> InputRange | None:
-        """The input of a chunk of it, a dead one for example; see `Chunk.input`."""
+        """The input of a chunk of it, a dead one for example; see `Chunk.input`.
+
+        Raises:
+            NotFound: there is no such submission.
+            ContentMissing, StoreNotVisible: its content cannot be had.
+        """
         described = self._link.call(Describe(self._link.next_id(), [self.id]), Described)
         return self._contents.reader(only_described(described, self.id)).input_of(index)
 
     def attachment(self) -> bytes | None:
-        """Its attachment; None if it has none."""
+        """Its attachment; None if it has none.
+
+        Raises:
+            NotFound: there is no such submission.
+        """
         return self._link.call(GetAttachment(self._link.next_id(), self.id), Attachment).attachment
 
     def cancel(self, reason: str = "") -> bool:
-        """Have no more of it worked on; what runs loses its reservation. False if it was final already."""
+        """Have no more of it worked on; what runs loses its reservation. False if it was final already.
+
+        Raises:
+            NotFound: there is no such submission.
+        """
         return bool(self._link.call(Cancel(self._link.next_id(), self.id, reason), Changed).count)
 
     def requeue(self, indexes: Sequence[int] | None = None) -> int:
-        """Give dead chunks (None: all) new attempts, and revive the submission. Returns how many."""
+        """Give dead chunks (None: all) new attempts, and revive the submission. Returns how many.
+
+        Raises:
+            NotFound: there is no such submission.
+            UsageError: an index cannot be one.
+        """
         return sum(
             self._link.call(Requeue(self._link.next_id(), self.id, part), Changed).count
             for part in request_parts(indexes)
         )
 
     def drop(self, indexes: Sequence[int] | None = None) -> int:
-        """Give dead chunks (None: all) up: they count as skipped from then on. Returns how many."""
+        """Give up on dead chunks (None: all): they count as skipped from then on. Returns how many.
+
+        Raises:
+            NotFound: there is no such submission.
+            NotPermitted: the connection is not an operator's.
+            UsageError: an index cannot be one.
+        """
         return sum(
             self._link.call(Drop(self._link.next_id(), self.id, part), Changed).count for part in request_parts(indexes)
         )
@@ -162,6 +198,8 @@ class Submission:
 
         Raises:
             NotFinished: it is not final; cancel it first.
+            NotFound: there is no such submission.
+            NotPermitted: the connection is not an operator's.
         """
         self._link.call(Remove(self._link.next_id(), self.id), Changed)
 

@@ -154,7 +154,7 @@ def consume(
             free at once.
         until: "empty": no chunk is free, reserved by any consumer or waiting for a retry; "idle": no chunk can be
             reserved; "": only the deadline ends it.
-        deadline_s: start no chunk after this time; running chunks are finished.
+        deadline_s: start no chunk after so many seconds; running chunks are finished.
         progress: show on a terminal or in a notebook how many chunks and rows are done, the rate, the time left, and
             failures.
         options: how programs are run and judged (records as arguments, exit statuses, run time, logs); its strategy,
