@@ -88,6 +88,11 @@ def split_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def format_address(host: str, port: int) -> str:
+    """Format an address; `split_address` reads it back."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def format_duration(seconds: float) -> str:
     """Format a duration in the largest unit that keeps it exact; `parse_duration` reads it back."""
     for unit in ("d", "h", "m"):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opsq.units import format_duration, format_size, parse_duration, parse_size
+from opsq.units import format_address, format_duration, format_size, parse_duration, parse_size, split_address
 
 
 @pytest.mark.parametrize(
@@ -77,6 +77,13 @@ def test_printed_size_is_read_back(size_bytes: int) -> None:
 def test_printed_duration_is_read_back(seconds: float) -> None:
     """`parse_duration` is the inverse of `format_duration`, to a nanosecond."""
     assert parse_duration(format_duration(seconds)) == pytest.approx(seconds, rel=1e-12, abs=1e-9)
+
+
+@pytest.mark.parametrize(("host", "text"), [("::1", "[::1]:7411"), ("127.0.0.1", "127.0.0.1:7411")])
+def test_printed_address_is_read_back(host: str, text: str) -> None:
+    """An IPv6 address has brackets."""
+    assert format_address(host, 7411) == text
+    assert split_address(text) == (host, 7411)
 
 
 def test_plain_duration_does_not_load_the_library() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from opsq.peer_credentials import peer_uid
+from opsq.units import format_address
 from opsq.users import user_name
 
 
@@ -23,7 +24,7 @@ def place(transport: asyncio.BaseTransport | None, *, is_tcp: bool) -> str:
     """Where the peer is: host and port, or the user of a process on this machine."""
     if is_tcp:
         found = None if transport is None else transport.get_extra_info("peername")
-        return f"{found[0]}:{found[1]}" if found else "an unknown host"
+        return format_address(*found[:2]) if found else "an unknown host"
     uid = local_user(transport)
     return "this machine" if uid is None else f"uid {uid}"
 

@@ -20,6 +20,7 @@ from opsq.daemon.refusal_log import RefusalLog
 from opsq.errors import NotPermitted, OpsqError, ProtocolError, TimedOut
 from opsq.settings import Settings
 from opsq.tls_files import identify, reading_ca
+from opsq.units import format_address
 from opsq.wire.frames import encode
 from opsq.wire.messages import ErrorReply
 
@@ -137,7 +138,7 @@ class TlsDoor:
                 await asyncio.sleep(_PAUSE_S)
                 continue
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            handshake = _Handshake(self, peer, f"{address[0]}:{address[1]}")
+            handshake = _Handshake(self, peer, format_address(*address[:2]))
             self._handshakes.add(handshake)
             if (refusal := self.quota.enter(handshake, is_tcp=True)) is not None:
                 handshake.end(refusal)

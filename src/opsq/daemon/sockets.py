@@ -21,7 +21,7 @@ from opsq.filesystem import is_no_room
 from opsq.paths import short_socket_owner
 from opsq.settings import Settings
 from opsq.store.database_file import full_disk
-from opsq.units import split_address
+from opsq.units import format_address, split_address
 from opsq.users import ROOT, is_trusted, may_others_change, open_file
 
 BACKLOG = 128
@@ -58,7 +58,7 @@ class ListeningSocket:
     def name(self) -> str:
         """The address, for people."""
         name = self.socket.getsockname()
-        return f"{name[0]}:{name[1]}" if self.is_tcp else str(name)
+        return format_address(*name[:2]) if self.is_tcp else str(name)
 
     def renew(self) -> bool:
         """Listen at the path again if its file is gone; whether that was so, and `socket` is another one now.

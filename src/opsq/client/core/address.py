@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opsq.client.core.arguments import path as path_of
 from opsq.errors import InputUnreadable, UsageError
+from opsq.units import format_address
 
 if TYPE_CHECKING:
     from opsq.settings import Settings
@@ -78,7 +79,7 @@ def show_address(address: Address) -> str:
     """An address as messages name it."""
     if isinstance(address, str):
         return address
-    return f"{'tls://' if isinstance(address, TlsAddress) else ''}{address[0]}:{address[1]}"
+    return ("tls://" if isinstance(address, TlsAddress) else "") + format_address(*address[:2])
 
 
 def write_address(address: Address) -> str:
@@ -88,8 +89,7 @@ def write_address(address: Address) -> str:
     from urllib.parse import urlencode
 
     files = {name: path for name, field in _TLS_FILES.items() if (path := getattr(address, field))}
-    host = f"[{address.host}]" if ":" in address.host else address.host
-    return f"tls://{host}:{address.port}" + (f"?{urlencode(files)}" if files else "")
+    return show_address(address) + (f"?{urlencode(files)}" if files else "")
 
 
 def address_of(settings: Settings) -> Address:
