@@ -279,7 +279,7 @@ complete -c opsq -n '__opsq_at submit' -l reservation -x -d 'How long a consumer
 complete -c opsq -n '__opsq_at submit' -l attach -r -F -d 'A file to attach, which every consumer can read.'
 complete -c opsq -n '__opsq_at submit' -l in-place -d 'Do not copy: consumers read the files where they are; they must not change.'
 complete -c opsq -n '__opsq_at submit' -l wait-for-room -d 'If the backlog is full, wait for room, for at most this long; without =D without limit.'
-complete -c opsq -n '__opsq_at submit' -l dry-run -d 'Show how many chunks there would be; write nothing.'
+complete -c opsq -n '__opsq_at submit' -l dry-run -d 'Show which chunks there would be, or what refuses them; submit nothing.'
 complete -c opsq -n '__opsq_at submit' -l wait -d 'Wait for the end, as `opsq wait` does.'
 complete -c opsq -n '__opsq_at submit' -s o -l output -r -F -d 'With --wait: write the results to this file; - is stdout, and then the id goes to stderr.'
 complete -c opsq -n '__opsq_at submit' -l header-once -d 'Results are CSV with a header: write the first, and leave the same header out of the others.'

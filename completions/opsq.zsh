@@ -261,7 +261,7 @@ _opsq() {
             '--attach=[A file to attach, which every consumer can read.]:FILE:_files' \
             '--in-place[Do not copy\: consumers read the files where they are; they must not change.]' \
             '--wait-for-room[If the backlog is full, wait for room, for at most this long; without =D without limit.]' \
-            '--dry-run[Show how many chunks there would be; write nothing.]' \
+            '--dry-run[Show which chunks there would be, or what refuses them; submit nothing.]' \
             '--wait[Wait for the end, as `opsq wait` does.]' \
             '(-o --output)-o+[With --wait\: write the results to this file; - is stdout, and then the id goes to stderr.]:FILE:_files' \
             '(-o --output)--output=[With --wait\: write the results to this file; - is stdout, and then the id goes to stderr.]:FILE:_files' \

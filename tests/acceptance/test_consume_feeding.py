@@ -178,8 +178,8 @@ def test_dry_run_leaves_open_what_belongs_to_a_run(queue):
     assert (shown[0], len(shown)) == (first, 10)
     assert len(queue.ok("consume", "--dry-run", "--max-chunks", "3", "--", "cat").lines) == 3
     assert (
-        queue.ok("consume", "--dry-run", "--max-chunks", "1", "--server", "frames", "--", "serve", "a b").text
-        == "serve 'a b'"
+        queue.ok("consume", "--dry-run", "--max-chunks", "1", "--server", "frames", "--", "cat", "a b").text
+        == "cat 'a b'"
     )
 
 

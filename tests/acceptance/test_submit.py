@@ -113,7 +113,7 @@ BAD = [
     (["in", "--expires", "@5"], "in the past"),
     (["in", "--expires", "5", "--delay", "5"], "later than that"),
     (["in", "--max-attempts", "x"], "--max-attempts x: that is not a whole number"),
-    (["in", "--max-attempts", "0"], "--max-attempts 0: give a number from 1 on"),
+    (["in", "--max-attempts", "0"], "--max-attempts 0: give a number from 1 to 2147483648"),
 ]
 
 

@@ -11,15 +11,13 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from opsq.cli.caller import Caller
 from opsq.cli.submission_content import reader_of
 from opsq.client.sync.connection import Connection
 from opsq.content.chunk_reader import ChunkReader
-from opsq.content.content_copy import plan_of_copy
-from opsq.content.input_chunks import Plan
 from opsq.documents.submissions import BackoffShape
 from opsq.errors import InputUnreadable, NotFound, UsageError
 from opsq.ids import parse_submission_id
+from opsq.wire.impossible_fields import checked
 from opsq.wire.messages import RESERVATION_MIN_S, Attachment, Backoff, GetAttachment, NewSubmission
 
 
@@ -43,6 +41,9 @@ class Template(msgspec.Struct, frozen=True):
         Args:
             metadata: more than the template has; stronger where both have a key.
             given: other fields of a `NewSubmission`, stronger than the template; None means "not given".
+
+        Raises:
+            UsageError: a field has a value that its type does not allow.
         """
         own = NewSubmission(
             os.urandom(16),
@@ -56,7 +57,7 @@ class Template(msgspec.Struct, frozen=True):
             reservation_s=self.reservation_s,
             title=self.title,
         )
-        return replace(own, **{name: field for name, field in given.items() if field is not None})
+        return checked(replace(own, **{name: field for name, field in given.items() if field is not None}))
 
     def open_source(self, daemon: Connection) -> ChunkReader:
         """A reader of the chunks of the submission that the template shows."""
@@ -66,11 +67,6 @@ class Template(msgspec.Struct, frozen=True):
         except NotFound as error:
             error.hint = "Name the FILE to submit."
             raise
-
-    def plan(self, caller: Caller) -> Plan:
-        """The chunks as they would be."""
-        with caller.connect() as daemon:
-            return plan_of_copy(self.open_source(daemon))
 
     def with_attachment(self, daemon: Connection, rules: NewSubmission) -> NewSubmission:
         """`rules` with the attachment of the submission that the template shows, unless they have one."""

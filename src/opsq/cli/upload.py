@@ -17,14 +17,15 @@ from msgspec.structs import replace
 from opsq import traces
 from opsq.cli.caller import Caller
 from opsq.cli.submission_template import Template
+from opsq.client.core.repeated_submission import check_same
 from opsq.client.sync.connection import Connection
-from opsq.content.content_copy import copy_chunks
+from opsq.content.content_copy import copy_chunks, plan_of_copy
 from opsq.content.content_store import Store
 from opsq.content.content_writer import ContentWriter
 from opsq.content.input_chunks import Plan, plan
 from opsq.content.input_file import STDIN, InputFile, check_in_place, open_input
 from opsq.content.manifest import Content, encode
-from opsq.content.splitter import Splitting
+from opsq.content.splitter import DEFAULT_CHUNK_LIMIT_BYTES, Splitting
 from opsq.content.store_kinds import open_store
 from opsq.errors import InputUnreadable, NoRoom, OpsqError, Unreachable, UsageError
 from opsq.options.option import duration
@@ -91,7 +92,7 @@ def read_whole(path: str) -> bytes:
             raise InputUnreadable(f"{path} cannot be read: {error.strerror}.") from error
 
 
-def plan_of(paths: list[str], splitting: Splitting, *, is_in_place: bool) -> Plan:
+def plan_of(paths: list[str], splitting: Splitting, chunk_limit_bytes: int, *, is_in_place: bool) -> Plan:
     """The chunks as they would be; writes nothing. Raises as `Upload.hand_over`, as far as inputs are concerned."""
     with contextlib.ExitStack() as stack:
 
@@ -102,7 +103,7 @@ def plan_of(paths: list[str], splitting: Splitting, *, is_in_place: bool) -> Pla
             check_in_place(file.raw, path)
             return os.path.abspath(path), file
 
-        return plan(map(opened, paths), splitting)
+        return plan(map(opened, paths), splitting, chunk_limit_bytes=chunk_limit_bytes)
 
 
 def _open(path: str, splitting: Splitting) -> InputFile:
@@ -127,6 +128,46 @@ class Upload:
         self._room = room
         self._template = template or Template()
 
+    def rehearse(self, paths: list[str], splitting: Splitting, *, is_in_place: bool) -> Plan:
+        """What `hand_over` would submit, refused as that would be; writes nothing.
+
+        Without a daemon what only that can refuse is not.
+        """
+        try:
+            with self._caller.connect() as daemon:
+                limit_bytes = daemon.welcome.chunk_limit_bytes
+                _store_of(daemon)
+                copied = None if paths else plan_of_copy(self._template.open_source(daemon))
+                rules = self._template.with_attachment(daemon, self._rules)
+        except Unreachable as error:
+            if not paths or type(error) is not Unreachable:
+                raise
+            self._caller.remark("No daemon answers, so only the command line and the files were checked.")
+            return plan_of(paths, splitting, DEFAULT_CHUNK_LIMIT_BYTES, is_in_place=is_in_place)
+        found = copied or plan_of(paths, splitting, limit_bytes, is_in_place=is_in_place)
+        rules = replace(rules, chunks_count=found.chunks_count)
+        size = found.chunks_count, 0 if is_in_place else found.total_bytes
+        try:
+            with self._caller.connect() as daemon:
+                known_id = daemon.call(CheckCapacity(daemon.next_id(), *size, submission=rules), Capacity).submission_id
+                self.note_known(daemon, known_id, found)
+        except NoRoom as error:
+            if self._room.left_s == 0.0:
+                _hint_at_waiting(error)
+                raise
+            self._caller.remark(f"{error.message} It would wait.")
+        return found
+
+    def note_known(self, daemon: Connection, known_id: int | None, content: Content | Plan) -> None:
+        """Remark that a submission has the idempotency key of this one already.
+
+        Raises:
+            Conflict: it has other content or options.
+        """
+        if known_id is not None and self._rules.idempotency_key is not None:
+            check_same(daemon, known_id, self._rules, content)
+            self._caller.remark(f"Submission {known_id} has this key already; nothing was submitted.")
+
     def hand_over(
         self, paths: list[str], splitting: Splitting, *, is_in_place: bool = False
     ) -> tuple[Content, Created]:
@@ -142,8 +183,7 @@ class Upload:
         folder = self._rules.request_key.hex()
         with self._caller.connect() as daemon:
             welcome = daemon.welcome
-            store = open_store(welcome.store)
-            store.check_marker(welcome.store_marker)
+            store = _store_of(daemon)
             source = self._template.open_source(daemon) if not paths else None
             self._rules = self._template.with_attachment(daemon, self._rules)
             if source is not None:
@@ -224,6 +264,13 @@ class Upload:
         if not created.is_new and not is_again:  # there was one with this unique key
             store.delete_folder(folder)
         return created
+
+
+def _store_of(daemon: Connection) -> Store:
+    """The content store, once it is sure that this machine sees the one of the daemon."""
+    store = open_store(daemon.welcome.store)
+    store.check_marker(daemon.welcome.store_marker)
+    return store
 
 
 def _hint_at_waiting(error: NoRoom) -> None:

@@ -175,7 +175,9 @@ def boolean(origin: str, given: str) -> bool:
 
 def duration(origin: str, given: str) -> float:
     """Seconds."""
-    if given.isascii() and given.isdigit():  # the common case, without loading the parser of durations
+    if (
+        given.isascii() and given.isdigit() and len(given) < 10
+    ):  # the common case, without loading the parser of durations
         return float(given)
     from opsq.units import parse_duration
 

@@ -10,9 +10,12 @@ from typing import Any, Literal, NamedTuple
 
 from opsq.errors import UsageError
 from opsq.options import values
-from opsq.options.option import COUNT, Whole, duration, option, option_set
+from opsq.options.option import Whole, duration, option, option_set
 from opsq.options.rule_options import weights_of
 from opsq.wire.messages import Backoff
+
+_PRIORITY = Whole(-(1 << 62), 1 << 62)
+_TRIES = Whole(1, 1 << 31)
 
 
 @option_set
@@ -21,9 +24,9 @@ class Rules(NamedTuple):
 
     metadata: list[str] = option("-m, --metadata KEY=VALUE...", "Strategic metadata; repeatable.")
     title: str | None = option("--title TEXT", "A line for people, which lists and progress show.", values.title)
-    priority: int | None = option("--priority N", "Higher comes first under CustomPriority; 0 by default.", Whole())
-    max_attempts: int | None = option("--max-attempts N", "Failures until a chunk is dead.", COUNT)
-    max_lost: int | None = option("--max-lost N", "Lost consumers until a chunk is dead.", COUNT)
+    priority: int | None = option("--priority N", "Higher comes first under CustomPriority; 0 by default.", _PRIORITY)
+    max_attempts: int | None = option("--max-attempts N", "Failures until a chunk is dead.", _TRIES)
+    max_lost: int | None = option("--max-lost N", "Lost consumers until a chunk is dead.", _TRIES)
     on_dead: Literal["fail", "keep"] | None = option(
         "--on-dead fail|keep", "A dead chunk fails the submission (default), or the rest continues."
     )
@@ -46,13 +49,17 @@ class Rules(NamedTuple):
         "If one of --after ends otherwise: be cancelled (default), run nevertheless, or wait until it is requeued.",
     )
     expires: str | None = option("--expires D|INSTANT", "Expire if unfinished by then.")
-    unique: str | None = option("--unique KEY", "If an unfinished submission has this key, print its id instead.")
+    unique: str | None = option(
+        "--unique KEY", "If an unfinished submission has this key, print its id instead.", values.user_key
+    )
     unique_until: Literal["start", "done"] | None = option(
         "--unique-until start|done",
         "How long the key is held: until the first chunk is handed out, or until the submission ends (default).",
     )
     idempotency_key: str | None = option(
-        "--idempotency-key KEY", "If a submission has this key, finished or not, print its id instead."
+        "--idempotency-key KEY",
+        "If a submission has this key, finished or not, print its id instead.",
+        values.user_key,
     )
     keep_s: float | None = option(
         "--keep D",

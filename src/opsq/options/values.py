@@ -20,6 +20,8 @@ from opsq.units import parse_duration, parse_size
 from opsq.wire.messages import RESERVATION_MIN_S, Backoff, Dependency
 
 VALUE_CHARACTERS = 1024
+KEY_CHARACTERS = 1024
+NAME_CHARACTERS = 255
 
 _ORIGIN = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?")
 
@@ -201,6 +203,28 @@ def backoff(origin: str, text: str) -> Backoff:
             raise UsageError(f"{origin} {text}: the factor must be between 1 and 100.")
     max_s = float(as_option(origin, words[2], parse_duration)) if len(words) > 2 else max(default.max_s, base_s)
     return Backoff(base_s, factor, max_s)
+
+
+def user_key(origin: str, text: str) -> str:
+    """A key of the user's choice.
+
+    Raises:
+        UsageError: it is empty, or too long.
+    """
+    if not 1 <= len(text) <= KEY_CHARACTERS:
+        raise UsageError(f"{origin}: a key has 1 to {KEY_CHARACTERS} characters, not {len(text)}.")
+    return text
+
+
+def consumer_name(origin: str, text: str) -> str:
+    """The name of a consumer; empty: none.
+
+    Raises:
+        UsageError: it is too long.
+    """
+    if len(text) > NAME_CHARACTERS:
+        raise UsageError(f"{origin}: a name has at most {NAME_CHARACTERS} characters, not {len(text)}.")
+    return text
 
 
 def title(origin: str, text: str) -> str:

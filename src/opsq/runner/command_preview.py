@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 _FILES = {"{in}": "{in}", "{out}": "{out}"}
 """What stands for a file that is made only when a program is run."""
+
+
+_BATCH_COUNT = 1000
 
 
 class Rehearsed(msgspec.Struct, frozen=True):
@@ -54,8 +58,8 @@ def rehearse(
         OpsqError: the daemon cannot be reached, or refuses the strategy; a chunk cannot be read.
     """
     check_template(command, feeding)
-    with Consumer(dial, strategy, batch=chunks_count) as consumer:
-        for chunk in islice(consumer.chunks(until_idle=True, overlapping=True), chunks_count):
+    with Consumer(dial, strategy, batch=min(chunks_count, _BATCH_COUNT)) as consumer:
+        for chunk in islice(consumer.chunks(until_idle=True, overlapping=True), min(chunks_count, sys.maxsize)):
             for argv in _argvs(chunk, command, feeding):
                 yield Rehearsed(chunk.submission_id, chunk.index, [os.fsencode(word) for word in argv])
 

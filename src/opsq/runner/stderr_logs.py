@@ -5,7 +5,9 @@ This file must not decide whether an attempt failed. A log that cannot be writte
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -71,6 +73,32 @@ class StderrLog:
                 os.rmdir(self._folder)
 
 
+def check_folder(logs: Logs) -> None:
+    """Make sure that `StderrLogs` can have its folder; makes nothing.
+
+    Raises:
+        InputUnreadable: it cannot.
+    """
+    path = logs.folder
+    try:
+        while True:
+            try:
+                is_folder = stat.S_ISDIR(os.stat(path).st_mode)
+                break
+            except FileNotFoundError:
+                path = os.path.dirname(path)
+        if not is_folder:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        if path != logs.folder and not os.access(path, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise _impossible(logs, error) from error
+
+
+def _impossible(logs: Logs, error: OSError) -> InputUnreadable:
+    return InputUnreadable(f"--log-dir {logs.folder}: {error.strerror}.", hint="Name a folder that can be made.")
+
+
 class StderrLogs:
     """Makes logs.
 
@@ -90,9 +118,7 @@ class StderrLogs:
         try:
             os.makedirs(self._folder, 0o700, exist_ok=True)
         except OSError as error:
-            raise InputUnreadable(
-                f"--log-dir {self._folder}: {error.strerror}.", hint="Name a folder that can be made."
-            ) from error
+            raise _impossible(logs, error) from error
 
     def log(self, chunk: Chunk) -> StderrLog:
         """The log of the attempt at a chunk that begins now."""

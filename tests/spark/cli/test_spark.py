@@ -44,7 +44,11 @@ def run(state_dir: object, *words: str) -> subprocess.CompletedProcess[str]:
         (("run", "in", "-o", "/", "--", "cat"), 5, "/ exists already"),
         (("run", "in", "-o", "out", "--", "no-such-program"), 127, "There is no command 'no-such-program'"),
         (("run", "in", "-o", "out", "--strategy", "Fair(", "--", "cat"), 2, "Strategy 'Fair(', column 6"),
-        (("run", "in", "-o", "out", "--max-lost", "0", "--", "cat"), 2, "--max-lost 0: give a number from 1 on"),
+        (
+            ("run", "in", "-o", "out", "--max-lost", "0", "--", "cat"),
+            2,
+            "--max-lost 0: give a number from 1 to 2147483648",
+        ),
         (("run", "in", "-o", "out", "--delay", "2h", "--expires", "1h", "--", "cat"), 2, "no chunk is reserved before"),
         (("submit", "in", "--delay", "1h", "--at", "@9999999999"), 2, "--delay and --at cannot be combined"),
         (("results", "252265274856701952", "-o", "out"), 4, "No daemon answers"),

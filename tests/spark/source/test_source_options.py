@@ -201,7 +201,7 @@ def test_values_of_python_are_options_of_a_write(name: str, value: object, words
     [
         ({"after": "[1.5]"}, "The option after cannot be '[1.5]'"),
         ({"weight": "[tenant"}, "The option weight cannot be '[tenant'"),
-        ({"maxLost": "0"}, "maxLost 0: give a number from 1 on"),
+        ({"maxLost": "0"}, "maxLost 0: give a number from 1 to 2147483648"),
         ({"backoff": "1s,2,3,4"}, "backoff 1s,2,3,4: write BASE,FACTOR,MAX"),
         ({"uniqueUntil": "start"}, "uniqueUntil needs unique"),
         ({"delay": "1m", "at": "@9999999999"}, "delay and at cannot be combined"),

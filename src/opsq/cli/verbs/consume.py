@@ -29,6 +29,7 @@ from opsq.options.option import COUNT, argument, option, options, positive_durat
 from opsq.runner.feeding.program_kinds import check_command
 from opsq.runner.pool import consume as run
 from opsq.runner.pool_options import ConsumeOptions
+from opsq.runner.stderr_logs import check_folder
 from opsq.wire.messages import List, Listed, RulesState, Show, Shown, ShowRules
 
 _REHEARSED_COUNT = 10
@@ -49,9 +50,11 @@ def consume(
     stop_after_s: float | None = option(
         "--stop-after D", "Start no chunk after this long; end when running programs have ended.", positive_duration
     ),
-    single: str | None = option("--single NAME", "Exit 0 at once if the daemon already has a consumer with this NAME."),
+    single: str | None = option(
+        "--single NAME", "Exit 0 at once if the daemon already has a consumer with this NAME.", values.consumer_name
+    ),
     tty: bool = TTY,
-    name: str = option("--name NAME", "The name of this consumer in `opsq status`.", default=""),
+    name: str = option("--name NAME", "The name of this consumer in `opsq status`.", values.consumer_name, default=""),
     dry_run: bool = option(
         "--dry-run", "Run nothing; print the command lines for the next --max-chunks chunks, by default 10."
     ),
@@ -79,10 +82,10 @@ def consume(
     if submission_id is not None:
         with caller.connect() as daemon:
             daemon.call(Show(daemon.next_id(), submission_id), Shown)
+    check_command(command, how.feeding)
     if dry_run:
         _rehearse(caller, command, how)
         return
-    check_command(command, how.feeding)
     with WorkViewer(caller, is_reporting=programs.progress, is_drawing=not tty) as viewer:
         try:
             outcome = run(caller.connect, command, how, viewer=viewer)
@@ -119,6 +122,8 @@ def _rehearse(caller: Caller, command: list[str], options: ConsumeOptions) -> No
     """
     from opsq.runner.command_preview import rehearse
 
+    if options.logs is not None:
+        check_folder(options.logs)
     count = options.max_chunks or _REHEARSED_COUNT
     for found in rehearse(
         lambda: caller.connect(name=options.name), command, options.feeding, options.whole_strategy, count

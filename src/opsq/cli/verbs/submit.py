@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from opsq.cli.caller import Caller
 from opsq.cli.submission_template import Template, read_template
-from opsq.cli.upload import RoomDeadline, Upload, expand, plan_of, read_whole
-from opsq.client.core.repeated_submission import check_same
+from opsq.cli.upload import RoomDeadline, Upload, expand, read_whole
 from opsq.content.input_chunks import Plan
 from opsq.content.input_file import STDIN, is_compressed
 from opsq.content.input_remarks import input_remarks
@@ -43,7 +42,7 @@ def submit(
         "--wait-for-room [=D]",
         "If the backlog is full, wait for room, for at most this long; without =D without limit.",
     ),
-    dry_run: bool = option("--dry-run", "Show how many chunks there would be; write nothing."),
+    dry_run: bool = option("--dry-run", "Show which chunks there would be, or what refuses them; submit nothing."),
     wait: bool = option("--wait", "Wait for the end, as `opsq wait` does."),
     output: str | None = option(
         "-o, --output FILE", "With --wait: write the results to this file; - is stdout, and then the id goes to stderr."
@@ -97,15 +96,14 @@ def submit(
     for remark in input_remarks(paths, splitting):
         caller.warn(remark)
     new = template.rules(attachment=None if attach is None else read_whole(attach), **fields)
-    if dry_run:
-        _print_plan(caller, plan_of(paths, splitting, is_in_place=in_place) if paths else template.plan(caller))
-        return
     upload = Upload(caller, new, RoomDeadline.of(wait_for_room), template)
+    if dry_run:
+        _print_plan(caller, upload.rehearse(paths, splitting, is_in_place=in_place))
+        return
     content, created = upload.hand_over(paths, splitting, is_in_place=in_place)
     if new.idempotency_key is not None and not created.is_new:
         with caller.connect() as daemon:
-            check_same(daemon, created.submission_id, new, content)
-        caller.remark(f"Submission {created.submission_id} has this key already; nothing was submitted.")
+            upload.note_known(daemon, created.submission_id, content)
     document = SubmitDocument(str(created.submission_id), created.is_new, content.chunks_count, content.total_bytes)
     if writes_stdout:
         print(document.submission_id, file=sys.stderr)

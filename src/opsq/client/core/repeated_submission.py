@@ -13,10 +13,11 @@ from opsq.wire.messages import Describe, Described, NewSubmission, Show, Shown, 
 
 if TYPE_CHECKING:
     from opsq.client.core.administration import Caller
+    from opsq.content.input_chunks import Plan
 
 
-def check_same(daemon: Caller, submission_id: int, new: NewSubmission, content: Content) -> None:
-    """Compare what was to be submitted with the submission that has its idempotency key already.
+def check_same(daemon: Caller, submission_id: int, new: NewSubmission, content: Content | Plan) -> None:
+    """Compare what was to be submitted, or is planned, with the submission that has its idempotency key already.
 
     Raises:
         Conflict: its content or options differ.
@@ -36,9 +37,10 @@ def check_same(daemon: Caller, submission_id: int, new: NewSubmission, content: 
         )
 
 
-def _content_differences(known: Content, content: Content) -> list[str]:
+def _content_differences(known: Content, content: Content | Plan) -> list[str]:
     is_same = (known.chunks_count, known.total_bytes) == (content.chunks_count, content.total_bytes)
-    return [] if is_same and known.inline == content.inline else ["content"]
+    is_same = is_same and (not isinstance(content, Content) or known.inline == content.inline)
+    return [] if is_same else ["content"]
 
 
 def _option_differences(state: SubmissionState, new: NewSubmission) -> list[str]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from opsq.clock import MonoNs, Now, after
 from opsq.errors import NoRoom, Refused
 from opsq.filesystem import space
+from opsq.ids import SubmissionId
 from opsq.queue.batch import Batch, acting
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
@@ -90,11 +91,11 @@ class Admission:
 
     # --- requests ---
 
-    def found(self, peer: Peer, request: CheckCapacity) -> None:
-        """Answer a producer that there is room."""
+    def found(self, peer: Peer, request: CheckCapacity, known: SubmissionId | None) -> None:
+        """Answer a producer that there is room, or that a submission with its key is known."""
         limit = self.limit
         left_count = None if limit is None else max(limit - self._backlog_count - self._accepted_count, 0)
-        self._state.reply(peer, Capacity(request.id, left_count))
+        self._state.reply(peer, Capacity(request.id, left_count, known))
 
     def enter(
         self,

@@ -99,13 +99,24 @@ class Submitter:
 
         Raises:
             NoRoom: there is none, and the producer does not want to wait.
+            UsageError, Conflict, NotFound: the submission cannot be.
         """
-        count, key = request.chunks_count, request.unique_key
+        count, key, new = request.chunks_count, request.unique_key, request.submission
+        if new is not None:
+            self.check(new, now)
+
+        def known() -> SubmissionId | None:
+            if new is not None:
+                return self._known(new, now)
+            return self._state.unique_keys.holder(key) if key is not None else None
 
         def needed() -> int | None:
-            return count if key is None or self._state.unique_keys.holder(key) is None else None
+            return count if known() is None else None
 
-        self._admission.enter(peer, request, count, needed, lambda _: self._admission.found(peer, request), now)
+        def admit(_: Now) -> None:
+            self._admission.found(peer, request, known())
+
+        self._admission.enter(peer, request, count, needed, admit, now)
 
     def _submit(self, peer: Peer, request: Submit, now: Now) -> None:
         for new in request.submissions:

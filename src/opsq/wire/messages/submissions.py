@@ -123,7 +123,8 @@ class CheckCapacity(Message):
     """Ask whether there is room for a submission, before its content is written. → Capacity; nothing is set aside.
 
     `content_bytes` will be written into the store. `wait_s` is that of `Submit`. No room is needed while a submission
-    has the `unique_key`.
+    has the `unique_key`. With `submission` the daemon also says what it would say to a Submit of it; its content may be
+    missing.
     """
 
     id: Id
@@ -131,6 +132,7 @@ class CheckCapacity(Message):
     content_bytes: Count = 0
     wait_s: Duration | None = 0.0
     unique_key: UserKey | None = None
+    submission: NewSubmission | None = None
 
 
 class Capacity(Message):
@@ -138,6 +140,8 @@ class Capacity(Message):
 
     id: Id
     left_count: Count | None
+    submission_id: Id | None = None
+    """The submission that has a key of the one asked about, so that nothing would be stored."""
 
 
 class Find(Message):
