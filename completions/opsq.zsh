@@ -119,7 +119,6 @@ _opsq() {
             '--client-token-file=[A token for all producers and consumers over TCP; optional.]:FILE:_files' \
             '--tokens-file=[Named tokens with their roles, stored as hashes; see opsq token.]:FILE:_files' \
             '--store=[Where content is stored\: file\://, s3\://, gs\:// or az\:// URL; default content/ in the state folder.]:URL:_files -/' \
-            '--in-place-roots=[Folders in which consumers read files that other users or machines have submitted in place; default none.]:DIR[\:DIR…]: ' \
             '--durability=[Durable\: synced before each reply; normal\: a power failure may lose the latest work.]:durable|normal:(durable normal)' \
             '--allow-network-fs[Allow the state folder on a network file system, with slower locking.]' \
             '--frame-limit-bytes=[Maximum size of a protocol frame.]:SIZE: ' \
@@ -130,7 +129,6 @@ _opsq() {
             '--log-count=[How many rotated logs are kept.]:N: ' \
             '--trace-sql[Log each SQL statement with its cost.]' \
             '--drain-s=[How long a stopping daemon waits for reserved chunks.]:D: ' \
-            '--grace-s=[How long a stopping consumer waits for its programs.]:D: ' \
             '--reservation-s=[Length of a reservation.]:D: ' \
             '--heartbeat-s=[How often a connection sends a heartbeat.]:D: ' \
             '--heartbeat-misses=[How many missed heartbeats end a connection.]:N: ' \
@@ -150,11 +148,11 @@ _opsq() {
           ;;
         stop)
           _arguments -s -S $flags \
-            '--drain=[How long to wait for what is reserved; by default the setting drain_s.]:D: ' && ret=0
+            '--drain=[How long to wait for what is reserved.]:D: ' && ret=0
           ;;
         restart)
           _arguments -s -S $flags \
-            '--drain=[How long to wait for what is reserved; by default the setting drain_s.]:D: ' \
+            '--drain=[How long to wait for what is reserved.]:D: ' \
             '--socket-mode=[File mode of the socket.]:MODE: ' \
             '--listen=[HOST\:PORT where the daemon listens on TCP, besides its socket; empty\: no TCP.]:HOST\:PORT: ' \
             '--listen-force[Allow `listen` without TLS on an address others can reach.]' \
@@ -164,7 +162,6 @@ _opsq() {
             '--client-token-file=[A token for all producers and consumers over TCP; optional.]:FILE:_files' \
             '--tokens-file=[Named tokens with their roles, stored as hashes; see opsq token.]:FILE:_files' \
             '--store=[Where content is stored\: file\://, s3\://, gs\:// or az\:// URL; default content/ in the state folder.]:URL:_files -/' \
-            '--in-place-roots=[Folders in which consumers read files that other users or machines have submitted in place; default none.]:DIR[\:DIR…]: ' \
             '--durability=[Durable\: synced before each reply; normal\: a power failure may lose the latest work.]:durable|normal:(durable normal)' \
             '--allow-network-fs[Allow the state folder on a network file system, with slower locking.]' \
             '--frame-limit-bytes=[Maximum size of a protocol frame.]:SIZE: ' \
@@ -175,7 +172,6 @@ _opsq() {
             '--log-count=[How many rotated logs are kept.]:N: ' \
             '--trace-sql[Log each SQL statement with its cost.]' \
             '--drain-s=[How long a stopping daemon waits for reserved chunks.]:D: ' \
-            '--grace-s=[How long a stopping consumer waits for its programs.]:D: ' \
             '--reservation-s=[Length of a reservation.]:D: ' \
             '--heartbeat-s=[How often a connection sends a heartbeat.]:D: ' \
             '--heartbeat-misses=[How many missed heartbeats end a connection.]:N: ' \
@@ -223,12 +219,12 @@ _opsq() {
           ;;
         submit)
           _arguments -s -S $flags \
-            '(-b --bytes)-b+[Whole records up to this size per chunk; 1M by default.]:SIZE: ' \
-            '(-b --bytes)--bytes=[Whole records up to this size per chunk; 1M by default.]:SIZE: ' \
+            '(-b --bytes)-b+[Whole records up to this size per chunk.]:SIZE: ' \
+            '(-b --bytes)--bytes=[Whole records up to this size per chunk.]:SIZE: ' \
             '(-l --lines)-l+[Records per chunk.]:N: ' \
             '(-l --lines)--lines=[Records per chunk.]:N: ' \
-            '(-d --delimiter)-d+[What ends a record, with escapes such as \\t or \\x1e; a line end by default.]:TEXT: ' \
-            '(-d --delimiter)--delimiter=[What ends a record, with escapes such as \\t or \\x1e; a line end by default.]:TEXT: ' \
+            '(-d --delimiter)-d+[What ends a record, with escapes such as \\t or \\x1e.]:TEXT: ' \
+            '(-d --delimiter)--delimiter=[What ends a record, with escapes such as \\t or \\x1e.]:TEXT: ' \
             '(-0 --null)-0[A NUL byte ends a record.]' \
             '(-0 --null)--null[A NUL byte ends a record.]' \
             '--per-file[Each file is one chunk.]' \
@@ -236,25 +232,25 @@ _opsq() {
             '--crlf=[Keep carriage returns before line ends, or leave them out.]:keep|strip:(keep strip)' \
             '--csv[Records are CSV records, which may have line ends in quotes.]' \
             '--csv-header[CSV with a header, which is repeated in each chunk.]' \
-            '--csv-delimiter=[The character between CSV fields; a comma by default.]:BYTE: ' \
-            '--csv-quote=[The quote character of CSV; " by default.]:BYTE: ' \
+            '--csv-delimiter=[The character between CSV fields.]:BYTE: ' \
+            '--csv-quote=[The quote character of CSV.]:BYTE: ' \
             '--csv-escape=[What takes the meaning of the byte behind it, such as \\; by default only a doubled quote stands for one.]:BYTE: ' \
             '*-m+[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
             '*--metadata=[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
             '--title=[A line for people, which lists and progress show.]:TEXT: ' \
-            '--priority=[Higher comes first under CustomPriority; 0 by default.]:N: ' \
+            '--priority=[Higher comes first under CustomPriority.]:N: ' \
             '--max-attempts=[Failures until a chunk is dead.]:N: ' \
             '--max-lost=[Lost consumers until a chunk is dead.]:N: ' \
-            '--on-dead=[A dead chunk fails the submission (default), or the rest continues.]:fail|keep:(fail keep)' \
+            '--on-dead=[A dead chunk fails the submission, or the rest continues.]:fail|keep:(fail keep)' \
             '--backoff=[Delays between attempts, such as 1s,2,5m.]:BASE,FACTOR,MAX: ' \
             '*--weight=[Set the weight in Fair of the value that this submission has of a key.]:KEY=N: ' \
             '--delay=[Delay the first chunk by this long.]:D: ' \
             '--at=[Start at 2025-01-31T08\:00, local time, or …Z, or @SECONDS.]:INSTANT: ' \
             '*--after=[Wait until this submission is completed (ID\:ended\: has ended), or all with this metadata have ended.]:ID|KEY=VALUE: ' \
-            '--on-failed-dependency=[If one of --after ends otherwise\: be cancelled (default), run nevertheless, or wait until it is requeued.]:cancel|run|keep:(cancel run keep)' \
+            '--on-failed-dependency=[If one of --after ends otherwise\: be cancelled, run nevertheless, or wait until it is requeued.]:cancel|run|keep:(cancel run keep)' \
             '--expires=[Expire if unfinished by then.]:D|INSTANT: ' \
             '--unique=[If an unfinished submission has this key, print its id instead.]:KEY: ' \
-            '--unique-until=[How long the key is held\: until the first chunk is handed out, or until the submission ends (default).]:start|done:(start done)' \
+            '--unique-until=[How long the key is held\: until the first chunk is handed out, or until the submission ends.]:start|done:(start done)' \
             '--idempotency-key=[If a submission has this key, finished or not, print its id instead.]:KEY: ' \
             '--keep=[With --idempotency-key\: only a submission that has not ended longer ago than this; else any that is known.]:D: ' \
             '--reservation=[How long a consumer may keep a chunk without a heartbeat, at least 0.1s.]:D: ' \
@@ -288,8 +284,8 @@ _opsq() {
             '(-o --output)--output=[Write to this file\: beside it first, then renamed; - is stdout.]:FILE:_files' \
             '--header-once[Results are CSV with a header\: write the first, and leave the same header out of the others.]' \
             '--end-lines[Add a line end to each result that lacks one.]' \
-            '--csv-delimiter=[The character between CSV fields; a comma by default.]:BYTE: ' \
-            '--csv-quote=[The quote character of CSV; " by default.]:BYTE: ' \
+            '--csv-delimiter=[The character between CSV fields.]:BYTE: ' \
+            '--csv-quote=[The quote character of CSV.]:BYTE: ' \
             '--csv-escape=[What takes the meaning of the byte behind it, such as \\; by default only a doubled quote stands for one.]:BYTE: ' \
             '(-f --follow)-f[Do not wait for the end\: write each result as soon as it is next in order.]' \
             '(-f --follow)--follow[Do not wait for the end\: write each result as soon as it is next in order.]' \
@@ -423,12 +419,12 @@ _opsq() {
           ;;
         run)
           _arguments -s -S $flags \
-            '(-b --bytes)-b+[Whole records up to this size per chunk; 1M by default.]:SIZE: ' \
-            '(-b --bytes)--bytes=[Whole records up to this size per chunk; 1M by default.]:SIZE: ' \
+            '(-b --bytes)-b+[Whole records up to this size per chunk.]:SIZE: ' \
+            '(-b --bytes)--bytes=[Whole records up to this size per chunk.]:SIZE: ' \
             '(-l --lines)-l+[Records per chunk.]:N: ' \
             '(-l --lines)--lines=[Records per chunk.]:N: ' \
-            '(-d --delimiter)-d+[What ends a record, with escapes such as \\t or \\x1e; a line end by default.]:TEXT: ' \
-            '(-d --delimiter)--delimiter=[What ends a record, with escapes such as \\t or \\x1e; a line end by default.]:TEXT: ' \
+            '(-d --delimiter)-d+[What ends a record, with escapes such as \\t or \\x1e.]:TEXT: ' \
+            '(-d --delimiter)--delimiter=[What ends a record, with escapes such as \\t or \\x1e.]:TEXT: ' \
             '(-0 --null)-0[A NUL byte ends a record.]' \
             '(-0 --null)--null[A NUL byte ends a record.]' \
             '--per-file[Each file is one chunk.]' \
@@ -436,11 +432,11 @@ _opsq() {
             '--crlf=[Keep carriage returns before line ends, or leave them out.]:keep|strip:(keep strip)' \
             '--csv[Records are CSV records, which may have line ends in quotes.]' \
             '--csv-header[CSV with a header, which is repeated in each chunk.]' \
-            '--csv-delimiter=[The character between CSV fields; a comma by default.]:BYTE: ' \
-            '--csv-quote=[The quote character of CSV; " by default.]:BYTE: ' \
+            '--csv-delimiter=[The character between CSV fields.]:BYTE: ' \
+            '--csv-quote=[The quote character of CSV.]:BYTE: ' \
             '--csv-escape=[What takes the meaning of the byte behind it, such as \\; by default only a doubled quote stands for one.]:BYTE: ' \
-            '(-j --jobs)-j+[Concurrent programs\: N, or relative to the cores; by default one per core.]:N|N%|+N|-N: ' \
-            '(-j --jobs)--jobs=[Concurrent programs\: N, or relative to the cores; by default one per core.]:N|N%|+N|-N: ' \
+            '(-j --jobs)-j+[Concurrent programs\: N, or relative to the cores.]:N|N%|+N|-N: ' \
+            '(-j --jobs)--jobs=[Concurrent programs\: N, or relative to the cores.]:N|N%|+N|-N: ' \
             '--each[Run once per record of the chunk, which replaces {} or comes last.]' \
             '--args=[Run once per up to N records, which are passed as arguments, as xargs does.]:N: ' \
             '--server=[Start one program per slot and feed it chunk after chunk, as frames or as records.]:frames|records:(frames records)' \
@@ -448,7 +444,7 @@ _opsq() {
             '--max-runtime=[End a program that runs longer than this; its chunk fails.]:D: ' \
             '--max-result=[End a program that writes a longer result than this; its chunk fails.]:SIZE: ' \
             '--on-lost=[What happens to a program whose reservation was lost\: end it, or let it finish.]:stop|finish:(stop finish)' \
-            '--complete-on=[Exit statuses that complete the chunk, such as 0,3; 0 by default.]:LIST: ' \
+            '--complete-on=[Exit statuses that complete the chunk, such as 0,3.]:LIST: ' \
             '--retry-on=[Statuses (75,80-90) and signals (SIGSEGV) after which the chunk is retried.]:LIST: ' \
             '--bury-on=[Likewise, after which the chunk is dead at once; `other`\: all that are not listed.]:LIST: ' \
             '--log-dir=[Write the stderr of programs to DIR/SUBMISSION/INDEX.ATTEMPT.log.]:DIR:_files -/' \
@@ -477,8 +473,8 @@ _opsq() {
           ;;
         consume)
           _arguments -s -S $flags \
-            '(-j --jobs)-j+[Concurrent programs\: N, or relative to the cores; by default one per core.]:N|N%|+N|-N: ' \
-            '(-j --jobs)--jobs=[Concurrent programs\: N, or relative to the cores; by default one per core.]:N|N%|+N|-N: ' \
+            '(-j --jobs)-j+[Concurrent programs\: N, or relative to the cores.]:N|N%|+N|-N: ' \
+            '(-j --jobs)--jobs=[Concurrent programs\: N, or relative to the cores.]:N|N%|+N|-N: ' \
             '--each[Run once per record of the chunk, which replaces {} or comes last.]' \
             '--args=[Run once per up to N records, which are passed as arguments, as xargs does.]:N: ' \
             '--server=[Start one program per slot and feed it chunk after chunk, as frames or as records.]:frames|records:(frames records)' \
@@ -486,15 +482,15 @@ _opsq() {
             '--max-runtime=[End a program that runs longer than this; its chunk fails.]:D: ' \
             '--max-result=[End a program that writes a longer result than this; its chunk fails.]:SIZE: ' \
             '--on-lost=[What happens to a program whose reservation was lost\: end it, or let it finish.]:stop|finish:(stop finish)' \
-            '--complete-on=[Exit statuses that complete the chunk, such as 0,3; 0 by default.]:LIST: ' \
+            '--complete-on=[Exit statuses that complete the chunk, such as 0,3.]:LIST: ' \
             '--retry-on=[Statuses (75,80-90) and signals (SIGSEGV) after which the chunk is retried.]:LIST: ' \
             '--bury-on=[Likewise, after which the chunk is dead at once; `other`\: all that are not listed.]:LIST: ' \
             '--log-dir=[Write the stderr of programs to DIR/SUBMISSION/INDEX.ATTEMPT.log.]:DIR:_files -/' \
             '--log-failed[Keep only the logs of attempts that did not complete.]' \
             '--progress[Report progress every 30 s where stderr is not a terminal.]' \
             '--clean-env[Give programs only PATH and the variables about the chunk as environment.]' \
-            '(-d --delimiter)-d+[What ends a record, with escapes; a line end by default.]:TEXT: ' \
-            '(-d --delimiter)--delimiter=[What ends a record, with escapes; a line end by default.]:TEXT: ' \
+            '(-d --delimiter)-d+[What ends a record, with escapes.]:TEXT: ' \
+            '(-d --delimiter)--delimiter=[What ends a record, with escapes.]:TEXT: ' \
             '(-0 --null)-0[A NUL byte ends a record.]' \
             '(-0 --null)--null[A NUL byte ends a record.]' \
             '(-s --strategy)-s+[Which chunks come first; see `opsq explain`.]:STRATEGY:_opsq_strategies' \
@@ -518,7 +514,7 @@ _opsq() {
             '(-n --count)--count=[Reserve at most N chunks.]:N: ' \
             '(-s --strategy)-s+[Which chunks come first; see `opsq explain`.]:STRATEGY:_opsq_strategies' \
             '(-s --strategy)--strategy=[Which chunks come first; see `opsq explain`.]:STRATEGY:_opsq_strategies' \
-            '--lease=[Length of the lease, for example 90, 10m, 2h; by default that of the submission.]:D: ' \
+            '--lease=[Length of the lease, for example 90, 10m, 2h.]:D: ' \
             '(-w --wait)-w+[Wait up to this long for the first chunk.]:D: ' \
             '(-w --wait)--wait=[Wait up to this long for the first chunk.]:D: ' && ret=0
           ;;
@@ -549,7 +545,7 @@ _opsq() {
           ;;
         extend)
           _arguments -s -S $flags \
-            '--lease=[The length from now; by default the reservation'\''s own.]:D: ' \
+            '--lease=[The length from now.]:D: ' \
             '*:HANDLE: ' && ret=0
           ;;
         spark)
@@ -583,22 +579,22 @@ _opsq() {
                 '--where=[Only rows for which this SQL condition holds.]:CONDITION: ' \
                 '(-n --rows-per-chunk)-n+[Rows per chunk; the last chunk of a partition has fewer.]:N: ' \
                 '(-n --rows-per-chunk)--rows-per-chunk=[Rows per chunk; the last chunk of a partition has fewer.]:N: ' \
-                '(-b --bytes-per-chunk)-b+[Approximate bytes per chunk; 1M by default.]:SIZE: ' \
-                '(-b --bytes-per-chunk)--bytes-per-chunk=[Approximate bytes per chunk; 1M by default.]:SIZE: ' \
+                '(-b --bytes-per-chunk)-b+[Approximate bytes per chunk.]:SIZE: ' \
+                '(-b --bytes-per-chunk)--bytes-per-chunk=[Approximate bytes per chunk.]:SIZE: ' \
                 '--chunk-format=[What a program reads on its stdin.]:jsonl|csv|text|parquet|arrow:(jsonl csv text parquet arrow)' \
                 '*-m+[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
                 '*--metadata=[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
                 '--title=[A line for people, which lists and progress show.]:TEXT: ' \
-                '--priority=[Higher comes first under CustomPriority; 0 by default.]:N: ' \
+                '--priority=[Higher comes first under CustomPriority.]:N: ' \
                 '--max-attempts=[Failures until a chunk is dead.]:N: ' \
                 '--max-lost=[Lost consumers until a chunk is dead.]:N: ' \
-                '--on-dead=[A dead chunk fails the submission (default), or the rest continues.]:fail|keep:(fail keep)' \
+                '--on-dead=[A dead chunk fails the submission, or the rest continues.]:fail|keep:(fail keep)' \
                 '--backoff=[Delays between attempts, such as 1s,2,5m.]:BASE,FACTOR,MAX: ' \
                 '*--weight=[Set the weight in Fair of the value that this submission has of a key.]:KEY=N: ' \
                 '--delay=[Delay the first chunk by this long.]:D: ' \
                 '--at=[Start at 2025-01-31T08\:00, local time, or …Z, or @SECONDS.]:INSTANT: ' \
                 '*--after=[Wait until this submission is completed (ID\:ended\: has ended), or all with this metadata have ended.]:ID|KEY=VALUE: ' \
-                '--on-failed-dependency=[If one of --after ends otherwise\: be cancelled (default), run nevertheless, or wait until it is requeued.]:cancel|run|keep:(cancel run keep)' \
+                '--on-failed-dependency=[If one of --after ends otherwise\: be cancelled, run nevertheless, or wait until it is requeued.]:cancel|run|keep:(cancel run keep)' \
                 '--expires=[Expire if unfinished by then.]:D|INSTANT: ' \
                 '--idempotency-key=[The same rows under this key are one submission, as long as it exists.]:KEY: ' \
                 '--reservation=[How long a consumer may keep a chunk without a heartbeat, at least 0.1s.]:D: ' \
@@ -609,8 +605,8 @@ _opsq() {
               ;;
             consume)
               _arguments -s -S $flags \
-                '(-j --jobs)-j+[Concurrent programs in each task; 1 by default.]:N|N%|+N|-N: ' \
-                '(-j --jobs)--jobs=[Concurrent programs in each task; 1 by default.]:N|N%|+N|-N: ' \
+                '(-j --jobs)-j+[Concurrent programs in each task.]:N|N%|+N|-N: ' \
+                '(-j --jobs)--jobs=[Concurrent programs in each task.]:N|N%|+N|-N: ' \
                 '--each[Run once per record of the chunk, which replaces {} or comes last.]' \
                 '--args=[Run once per up to N records, which are passed as arguments, as xargs does.]:N: ' \
                 '--server=[Start one program per slot and feed it chunk after chunk, as frames or as records.]:frames|records:(frames records)' \
@@ -618,15 +614,15 @@ _opsq() {
                 '--max-runtime=[End a program that runs longer than this; its chunk fails.]:D: ' \
                 '--max-result=[End a program that writes a longer result than this; its chunk fails.]:SIZE: ' \
                 '--on-lost=[What happens to a program whose reservation was lost\: end it, or let it finish.]:stop|finish:(stop finish)' \
-                '--complete-on=[Exit statuses that complete the chunk, such as 0,3; 0 by default.]:LIST: ' \
+                '--complete-on=[Exit statuses that complete the chunk, such as 0,3.]:LIST: ' \
                 '--retry-on=[Statuses (75,80-90) and signals (SIGSEGV) after which the chunk is retried.]:LIST: ' \
                 '--bury-on=[Likewise, after which the chunk is dead at once; `other`\: all that are not listed.]:LIST: ' \
                 '--log-dir=[Write the stderr of programs to DIR/SUBMISSION/INDEX.ATTEMPT.log.]:DIR:_files -/' \
                 '--log-failed[Keep only the logs of attempts that did not complete.]' \
                 '--progress[Report progress every 30 s where stderr is not a terminal.]' \
                 '--clean-env[Give programs only PATH and the variables about the chunk as environment.]' \
-                '(-d --delimiter)-d+[What ends a record, with escapes; a line end by default.]:TEXT: ' \
-                '(-d --delimiter)--delimiter=[What ends a record, with escapes; a line end by default.]:TEXT: ' \
+                '(-d --delimiter)-d+[What ends a record, with escapes.]:TEXT: ' \
+                '(-d --delimiter)--delimiter=[What ends a record, with escapes.]:TEXT: ' \
                 '(-0 --null)-0[A NUL byte ends a record.]' \
                 '(-0 --null)--null[A NUL byte ends a record.]' \
                 '--master=[Where the executors are\: local\[N\], spark\://HOST\:PORT, yarn, …, or a Spark Connect sc\://HOST\:PORT.]:URL: ' \
@@ -635,8 +631,8 @@ _opsq() {
                 '(-s --strategy)-s+[Which chunks come first; see `opsq explain`.]:STRATEGY:_opsq_strategies' \
                 '(-s --strategy)--strategy=[Which chunks come first; see `opsq explain`.]:STRATEGY:_opsq_strategies' \
                 '--submission=[Take chunks of this submission only, in the order of --strategy.]:ID: ' \
-                '(-t --tasks)-t+[Consumers on the executors; by default one per core.]:N: ' \
-                '(-t --tasks)--tasks=[Consumers on the executors; by default one per core.]:N: ' \
+                '(-t --tasks)-t+[Consumers on the executors.]:N: ' \
+                '(-t --tasks)--tasks=[Consumers on the executors.]:N: ' \
                 '--deadline=[Start no chunk after this long; end when running programs have ended.]:D: ' \
                 '--until-idle[End as soon as no chunk can be reserved, not only when none can come any more.]' \
                 '(-)1: : _command_names -e' \
@@ -667,27 +663,27 @@ _opsq() {
                 '--where=[Only rows for which this SQL condition holds.]:CONDITION: ' \
                 '(-n --rows-per-chunk)-n+[Rows per chunk; the last chunk of a partition has fewer.]:N: ' \
                 '(-n --rows-per-chunk)--rows-per-chunk=[Rows per chunk; the last chunk of a partition has fewer.]:N: ' \
-                '(-b --bytes-per-chunk)-b+[Approximate bytes per chunk; 1M by default.]:SIZE: ' \
-                '(-b --bytes-per-chunk)--bytes-per-chunk=[Approximate bytes per chunk; 1M by default.]:SIZE: ' \
+                '(-b --bytes-per-chunk)-b+[Approximate bytes per chunk.]:SIZE: ' \
+                '(-b --bytes-per-chunk)--bytes-per-chunk=[Approximate bytes per chunk.]:SIZE: ' \
                 '--chunk-format=[What a program reads on its stdin.]:jsonl|csv|text|parquet|arrow:(jsonl csv text parquet arrow)' \
                 '*-m+[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
                 '*--metadata=[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
                 '--title=[A line for people, which lists and progress show.]:TEXT: ' \
-                '--priority=[Higher comes first under CustomPriority; 0 by default.]:N: ' \
+                '--priority=[Higher comes first under CustomPriority.]:N: ' \
                 '--max-attempts=[Failures until a chunk is dead.]:N: ' \
                 '--max-lost=[Lost consumers until a chunk is dead.]:N: ' \
-                '--on-dead=[A dead chunk fails the submission (default), or the rest continues.]:fail|keep:(fail keep)' \
+                '--on-dead=[A dead chunk fails the submission, or the rest continues.]:fail|keep:(fail keep)' \
                 '--backoff=[Delays between attempts, such as 1s,2,5m.]:BASE,FACTOR,MAX: ' \
                 '*--weight=[Set the weight in Fair of the value that this submission has of a key.]:KEY=N: ' \
                 '--delay=[Delay the first chunk by this long.]:D: ' \
                 '--at=[Start at 2025-01-31T08\:00, local time, or …Z, or @SECONDS.]:INSTANT: ' \
                 '*--after=[Wait until this submission is completed (ID\:ended\: has ended), or all with this metadata have ended.]:ID|KEY=VALUE: ' \
-                '--on-failed-dependency=[If one of --after ends otherwise\: be cancelled (default), run nevertheless, or wait until it is requeued.]:cancel|run|keep:(cancel run keep)' \
+                '--on-failed-dependency=[If one of --after ends otherwise\: be cancelled, run nevertheless, or wait until it is requeued.]:cancel|run|keep:(cancel run keep)' \
                 '--expires=[Expire if unfinished by then.]:D|INSTANT: ' \
                 '--idempotency-key=[The same rows under this key are one submission, as long as it exists.]:KEY: ' \
                 '--reservation=[How long a consumer may keep a chunk without a heartbeat, at least 0.1s.]:D: ' \
-                '(-j --jobs)-j+[Concurrent programs in each task; 1 by default.]:N|N%|+N|-N: ' \
-                '(-j --jobs)--jobs=[Concurrent programs in each task; 1 by default.]:N|N%|+N|-N: ' \
+                '(-j --jobs)-j+[Concurrent programs in each task.]:N|N%|+N|-N: ' \
+                '(-j --jobs)--jobs=[Concurrent programs in each task.]:N|N%|+N|-N: ' \
                 '--each[Run once per record of the chunk, which replaces {} or comes last.]' \
                 '--args=[Run once per up to N records, which are passed as arguments, as xargs does.]:N: ' \
                 '--server=[Start one program per slot and feed it chunk after chunk, as frames or as records.]:frames|records:(frames records)' \
@@ -695,7 +691,7 @@ _opsq() {
                 '--max-runtime=[End a program that runs longer than this; its chunk fails.]:D: ' \
                 '--max-result=[End a program that writes a longer result than this; its chunk fails.]:SIZE: ' \
                 '--on-lost=[What happens to a program whose reservation was lost\: end it, or let it finish.]:stop|finish:(stop finish)' \
-                '--complete-on=[Exit statuses that complete the chunk, such as 0,3; 0 by default.]:LIST: ' \
+                '--complete-on=[Exit statuses that complete the chunk, such as 0,3.]:LIST: ' \
                 '--retry-on=[Statuses (75,80-90) and signals (SIGSEGV) after which the chunk is retried.]:LIST: ' \
                 '--bury-on=[Likewise, after which the chunk is dead at once; `other`\: all that are not listed.]:LIST: ' \
                 '--log-dir=[Write the stderr of programs to DIR/SUBMISSION/INDEX.ATTEMPT.log.]:DIR:_files -/' \
@@ -716,8 +712,8 @@ _opsq() {
                 '--spark-logs[Show the whole log of Spark on stderr.]' \
                 '(-s --strategy)-s+[Which chunks come first; see `opsq explain`.]:STRATEGY:_opsq_strategies' \
                 '(-s --strategy)--strategy=[Which chunks come first; see `opsq explain`.]:STRATEGY:_opsq_strategies' \
-                '(-t --tasks)-t+[Consumers on the executors; by default one per core.]:N: ' \
-                '(-t --tasks)--tasks=[Consumers on the executors; by default one per core.]:N: ' \
+                '(-t --tasks)-t+[Consumers on the executors.]:N: ' \
+                '(-t --tasks)--tasks=[Consumers on the executors.]:N: ' \
                 '--deadline=[Start no chunk after this long; end when running programs have ended.]:D: ' \
                 '--keep[Keep the submission and its content in the queue after success.]' \
                 '(-)1: : _command_names -e' \
@@ -823,7 +819,7 @@ _opsq() {
             run)
               _arguments -s -S $flags \
                 '--once[End when all that has happened by now was tried; the rest waits for the next run.]' \
-                '--since=[Where to begin when it runs for the first time, by default now.]:CURSOR|now|oldest: ' \
+                '--since=[Where to begin when it runs for the first time.]:CURSOR|now|oldest: ' \
                 '(-j --jobs)-j+[Deliver up to this number at once to each target.]:N: ' \
                 '(-j --jobs)--jobs=[Deliver up to this number at once to each target.]:N: ' \
                 '--time-limit=[Kill a program that takes longer.]:D: ' \
@@ -869,7 +865,7 @@ _opsq() {
             '(-c --concurrency)--concurrency=[Maximum number of concurrent chunks.]:N: ' \
             '(-r --rate)-r+[Chunks started per time\: 10/s, 100/m, 5/15m.]:N/D: ' \
             '(-r --rate)--rate=[Chunks started per time\: 10/s, 100/m, 5/15m.]:N/D: ' \
-            '--burst=[With --rate\: chunks that may start at once after idling; by default one second'\''s worth.]:N: ' \
+            '--burst=[With --rate\: chunks that may start at once after idling.]:N: ' \
             '--lift[Remove the limit.]' \
             '1:KEY[=VALUE]:_opsq_keys' && ret=0
           ;;
@@ -910,7 +906,7 @@ _opsq() {
               ;;
             add)
               _arguments -s -S $flags \
-                '--tz=[The time zone of WHEN, such as Europe/Amsterdam; UTC by default.]:ZONE: ' \
+                '--tz=[The time zone of WHEN, such as Europe/Amsterdam.]:ZONE: ' \
                 '--jitter=[Delay each submission by up to this long.]:D: ' \
                 '--overlap=[If the previous submission is unfinished\: skip this one (default), queue it, allow both, or cancel that.]:skip|queue|allow|cancel:(skip queue allow cancel)' \
                 '--catch-up=[What to catch up on after downtime\: none, last (default) or all; with =D nothing older than that.]:HOW[=D]: ' \
@@ -920,10 +916,10 @@ _opsq() {
                 '*-m+[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
                 '*--metadata=[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
                 '--title=[A line for people, which lists and progress show.]:TEXT: ' \
-                '--priority=[Higher comes first under CustomPriority; 0 by default.]:N: ' \
+                '--priority=[Higher comes first under CustomPriority.]:N: ' \
                 '--max-attempts=[Failures until a chunk is dead.]:N: ' \
                 '--max-lost=[Lost consumers until a chunk is dead.]:N: ' \
-                '--on-dead=[A dead chunk fails the submission (default), or the rest continues.]:fail|keep:(fail keep)' \
+                '--on-dead=[A dead chunk fails the submission, or the rest continues.]:fail|keep:(fail keep)' \
                 '--backoff=[Delays between attempts, such as 1s,2,5m.]:BASE,FACTOR,MAX: ' \
                 '*--weight=[Set the weight in Fair of the value that this submission has of a key.]:KEY=N: ' \
                 '--delay=[Delay the first chunk by this long.]:D: ' \
@@ -937,7 +933,7 @@ _opsq() {
               _arguments -s -S $flags \
                 '--when=[A new time, as for `opsq schedule add`.]:WHEN: ' \
                 '--content=[New content for the chunk.]:FILE|-:_files' \
-                '--tz=[The time zone of WHEN, such as Europe/Amsterdam; UTC by default.]:ZONE: ' \
+                '--tz=[The time zone of WHEN, such as Europe/Amsterdam.]:ZONE: ' \
                 '--jitter=[Delay each submission by up to this long.]:D: ' \
                 '--overlap=[If the previous submission is unfinished\: skip this one (default), queue it, allow both, or cancel that.]:skip|queue|allow|cancel:(skip queue allow cancel)' \
                 '--catch-up=[What to catch up on after downtime\: none, last (default) or all; with =D nothing older than that.]:HOW[=D]: ' \
@@ -947,10 +943,10 @@ _opsq() {
                 '*-m+[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
                 '*--metadata=[Strategic metadata; repeatable.]:KEY=VALUE:_opsq_pair' \
                 '--title=[A line for people, which lists and progress show.]:TEXT: ' \
-                '--priority=[Higher comes first under CustomPriority; 0 by default.]:N: ' \
+                '--priority=[Higher comes first under CustomPriority.]:N: ' \
                 '--max-attempts=[Failures until a chunk is dead.]:N: ' \
                 '--max-lost=[Lost consumers until a chunk is dead.]:N: ' \
-                '--on-dead=[A dead chunk fails the submission (default), or the rest continues.]:fail|keep:(fail keep)' \
+                '--on-dead=[A dead chunk fails the submission, or the rest continues.]:fail|keep:(fail keep)' \
                 '--backoff=[Delays between attempts, such as 1s,2,5m.]:BASE,FACTOR,MAX: ' \
                 '*--weight=[Set the weight in Fair of the value that this submission has of a key.]:KEY=N: ' \
                 '--delay=[Delay the first chunk by this long.]:D: ' \
@@ -1010,7 +1006,7 @@ _opsq() {
                 '(-s --strategy)-s+[Which records come first.]:STRATEGY:_opsq_strategies' \
                 '(-s --strategy)--strategy=[Which records come first.]:STRATEGY:_opsq_strategies' \
                 '--lease=[How long a consumer may take before its record is offered again.]:D: ' \
-                '--max-attempts=[Attempts until a record is dead; by default what the daemon'\''s settings say.]:N: ' \
+                '--max-attempts=[Attempts until a record is dead.]:N: ' \
                 '--backoff=[Delays between attempts, such as 1s,2,5m.]:BASE,FACTOR,MAX: ' \
                 '--expires=[Give a record up that is unfinished this long after it came.]:D: ' \
                 '--limit=[Refuse records while N are unfinished.]:N: ' \

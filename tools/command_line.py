@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from opsq.cli.app import GROUPS, VERBS, VERSION, function_of
 from opsq.options.option import GLOBAL, OneOf, Option, declared
-from opsq.settings import SETTINGS
 
 
 class Values(NamedTuple):
@@ -124,7 +123,7 @@ _BY_METAVAR = {
     "KEY=VALUE": "pair",
     "KEY": "keys",
     "KEY[=VALUE]": "keys",
-    "CMD": "command",
+    "COMMAND": "command",
     "INPUT": "file",
     "STRATEGY": "strategies",
     "STRATEGY|ID": "explained",
@@ -142,7 +141,6 @@ _BY_PLACE = {
     **{(verb, "ID"): "ids" for verb in ("results", "show", "dead list", "dead requeue")},
     **{(verb, "--store"): "dir" for verb in ("start", "restart")},
 }
-_SETTINGS = {setting.flag: setting for setting in SETTINGS}
 
 
 def _command(name: str, panel: str) -> Command:
@@ -170,12 +168,8 @@ def _arguments(verb: str, option: Option) -> list[Argument]:
 
 def _flag(verb: str, option: Option) -> Flag:
     long_form = option.flags[-1]
-    default = option.default_text
-    if verb in {"start", "restart"} and long_form in _SETTINGS and not option.is_flag:
-        setting = _SETTINGS[long_form]
-        default = setting.kind.write(setting.default) if setting.default not in ("", False) else ""
     values = Values("") if option.is_flag else _values(verb, long_form, option)
-    return Flag(option.flags, option.help, values, option.is_many, default, option.variable(verb))
+    return Flag(option.flags, option.help, values, option.is_many, option.default_text, option.variable(verb))
 
 
 def _values(verb: str, place: str, option: Option) -> Values:

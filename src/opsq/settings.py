@@ -129,11 +129,18 @@ class Setting(msgspec.Struct, frozen=True):
     kind: Kind
     default: Any
     text: str
+    is_clients: bool = False
+    """Only clients read it: no option of the verbs that start a daemon."""
 
     @property
     def flag(self) -> str:
         """The option on the command line."""
         return "--" + self.name.replace("_", "-")
+
+    @property
+    def shown_default(self) -> str:
+        """The default as pages show it; empty if the text says it, or there is none."""
+        return "" if self.default in ("", (), False) else str(self.kind.write(self.default))
 
     @property
     def variable(self) -> str:
@@ -287,12 +294,23 @@ SETTINGS: tuple[Setting, ...] = (
         kind.DAEMON_ADDRESS,
         "",
         "HOST:PORT of a daemon to reach over TCP in place of the socket; with TLS tls://HOST:PORT",
+        is_clients=True,
     ),
     Setting(
-        "tls_ca_file", kind.OPTIONAL_PATH, "", "the CA that signed the certificate of a daemon at a tls:// address"
+        "tls_ca_file",
+        kind.OPTIONAL_PATH,
+        "",
+        "the CA that signed the certificate of a daemon at a tls:// address",
+        is_clients=True,
     ),
-    Setting("tls_client_cert_file", kind.OPTIONAL_PATH, "", "this client's certificate, for daemons that require one"),
-    Setting("tls_client_key_file", kind.OPTIONAL_PATH, "", "its private key, if not in the same file"),
+    Setting(
+        "tls_client_cert_file",
+        kind.OPTIONAL_PATH,
+        "",
+        "this client's certificate, for daemons that require one",
+        is_clients=True,
+    ),
+    Setting("tls_client_key_file", kind.OPTIONAL_PATH, "", "its private key, if not in the same file", is_clients=True),
     Setting("listen", kind.ADDRESS, "", "HOST:PORT where the daemon listens on TCP, besides its socket; empty: no TCP"),
     Setting("listen_force", kind.BOOLEAN, False, "allow `listen` without TLS on an address others can reach"),
     Setting("tls_cert_file", kind.OPTIONAL_PATH, "", "the daemon's certificate: `listen` then speaks TLS only"),
@@ -312,6 +330,7 @@ SETTINGS: tuple[Setting, ...] = (
         kind.PATHS,
         (),
         "folders in which consumers read files that other users or machines have submitted in place; default none",
+        is_clients=True,
     ),
     Setting(
         "durability",
@@ -335,7 +354,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("log_count", kind.count(1, 1000), 5, "how many rotated logs are kept"),
     Setting("trace_sql", kind.BOOLEAN, False, "log each SQL statement with its cost"),
     Setting("drain_s", kind.duration(0), 30.0, "how long a stopping daemon waits for reserved chunks"),
-    Setting("grace_s", kind.duration(0), 10.0, "how long a stopping consumer waits for its programs"),
+    Setting("grace_s", kind.duration(0), 10.0, "how long a stopping consumer waits for its programs", is_clients=True),
     Setting("reservation_s", kind.duration(0.1), 600.0, "length of a reservation"),
     Setting("heartbeat_s", kind.duration(0.05, 3600), 5.0, "how often a connection sends a heartbeat"),
     Setting("heartbeat_misses", kind.count(1, 1000), 3, "how many missed heartbeats end a connection"),

@@ -12,6 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from copy import copy
 from importlib import import_module
 from typing import Any, Literal, NamedTuple
 
@@ -279,7 +280,8 @@ def _parameter(name: str, option: Option, verb: str) -> TyperOption | TyperArgum
     metavar = f"<{option.metavar}>" if isinstance(option.read, OneOf) and option.metavar.islower() else option.metavar
     shown = option.default_text or None
     if not option.flags:
-        return TyperArgument(
+        return _Argument(
+            option.usage,
             param_decls=[name],
             type=str,
             required=not option.is_optional,
@@ -300,6 +302,20 @@ def _parameter(name: str, option: Option, verb: str) -> TyperOption | TyperArgum
         show_envvar=True,
         show_default=True,
     )
+
+
+class _Argument(TyperArgument):
+    """An argument that help shows as manuals do, without the type that all have: text."""
+
+    def __init__(self, usage: str, **given: Any) -> None:
+        super().__init__(**given)
+        self._usage = usage
+        self.type = copy(self.type)
+        vars(self.type)["get_metavar"] = lambda **_: ""
+
+    def get_usage_pieces(self, ctx: Any) -> list[str]:
+        """How it stands in a line of usage."""
+        return [self._usage]
 
 
 def _markup_mode() -> Literal["rich"] | None:

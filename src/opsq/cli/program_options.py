@@ -31,7 +31,7 @@ class Records(NamedTuple):
     """What ends a record, for verbs that do not split the input themselves."""
 
     delimiter: bytes | None = option(
-        "-d, --delimiter TEXT", "What ends a record, with escapes; a line end by default.", values.delimiter
+        "-d, --delimiter TEXT", "What ends a record, with escapes.", values.delimiter, shown="a line end"
     )
     null: bool = option("-0, --null", "A NUL byte ends a record.")
 
@@ -50,7 +50,7 @@ class Consuming(NamedTuple):
     """How programs are run and judged; each field is an option."""
 
     jobs: str | None = option(
-        "-j, --jobs N|N%|+N|-N", "Concurrent programs: N, or relative to the cores; by default one per core."
+        "-j, --jobs N|N%|+N|-N", "Concurrent programs: N, or relative to the cores.", shown="one per core"
     )
     each: bool = option("--each", "Run once per record of the chunk, which replaces {} or comes last.")
     args: int | None = option(
@@ -60,7 +60,9 @@ class Consuming(NamedTuple):
         "--server frames|records",
         "Start one program per slot and feed it chunk after chunk, as frames or as records.",
     )
-    grace_s: float | None = option("--grace D", "How long programs may continue after a signal.", duration)
+    grace_s: float | None = option(
+        "--grace D", "How long programs may continue after a signal.", duration, shown="the setting grace_s"
+    )
     max_runtime_s: float | None = option(
         "--max-runtime D", "End a program that runs longer than this; its chunk fails.", positive_duration
     )
@@ -73,7 +75,7 @@ class Consuming(NamedTuple):
         default="stop",
     )
     complete_on: str | None = option(
-        "--complete-on LIST", "Exit statuses that complete the chunk, such as 0,3; 0 by default."
+        "--complete-on LIST", "Exit statuses that complete the chunk, such as 0,3.", shown="0"
     )
     retry_on: str | None = option(
         "--retry-on LIST", "Statuses (75,80-90) and signals (SIGSEGV) after which the chunk is retried."

@@ -13,13 +13,13 @@ import msgspec
 from opsq.daemon.lifecycle import is_locked
 from opsq.errors import OpsqError
 from opsq.private_file import changing
-from opsq.settings import Settings
+from opsq.settings import SETTINGS, Settings
 
 _NAME = "opsq.options"
 _GIVEN = ("--", "OPSQ_")
 """How the source of a setting begins that no file gives."""
-_OF_CLIENTS = frozenset({"state_dir", "address", "client_token_file"})
-"""Settings that only say how to find the daemon."""
+_KEPT = frozenset(setting.name for setting in SETTINGS if setting.name != "state_dir" and not setting.is_clients)
+"""Settings of the daemon, but for the one that says which it is."""
 
 
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -39,11 +39,7 @@ def note_start(settings: Settings, tcp_name: str = "") -> None:
         tcp_name: where it listens on TCP. A port that the system has chosen is kept: clients look for it there.
     """
     texts = settings.texts()
-    given = {
-        name: text
-        for name, text in texts.items()
-        if name not in _OF_CLIENTS and settings.source(name).startswith(_GIVEN)
-    }
+    given = {name: text for name, text in texts.items() if name in _KEPT and settings.source(name).startswith(_GIVEN)}
     if given.get("listen", "").endswith(":0") and tcp_name:
         given["listen"] = given["listen"].removesuffix("0") + tcp_name.rpartition(":")[2]
     note = Note(given, _restart_command())

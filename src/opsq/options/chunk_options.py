@@ -20,9 +20,9 @@ class Dialect(NamedTuple):
     """How CSV is written; each field is an option."""
 
     csv_delimiter: bytes | None = option(
-        "--csv-delimiter BYTE", "The character between CSV fields; a comma by default.", values.delimiter
+        "--csv-delimiter BYTE", "The character between CSV fields.", values.delimiter, shown="a comma"
     )
-    csv_quote: bytes | None = option("--csv-quote BYTE", 'The quote character of CSV; " by default.', values.delimiter)
+    csv_quote: bytes | None = option("--csv-quote BYTE", "The quote character of CSV.", values.delimiter, shown='"')
     csv_escape: bytes | None = option(
         "--csv-escape BYTE",
         "What takes the meaning of the byte behind it, such as \\; by default only a doubled quote stands for one.",
@@ -43,14 +43,13 @@ _DIALECT = Dialect._field_defaults
 class Cutting(NamedTuple):
     """Where chunks end; each field is an option."""
 
-    size: int | None = option(
-        "-b, --bytes SIZE", "Whole records up to this size per chunk; 1M by default.", values.size
-    )
+    size: int | None = option("-b, --bytes SIZE", "Whole records up to this size per chunk.", values.size, shown="1M")
     lines: int | None = option("-l, --lines N", "Records per chunk.", COUNT)
     delimiter: bytes | None = option(
         "-d, --delimiter TEXT",
-        "What ends a record, with escapes such as \\t or \\x1e; a line end by default.",
+        "What ends a record, with escapes such as \\t or \\x1e.",
         values.delimiter,
+        shown="a line end",
     )
     null: bool = option("-0, --null", "A NUL byte ends a record.")
     per_file: bool = option("--per-file", "Each file is one chunk.")

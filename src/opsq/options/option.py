@@ -25,6 +25,10 @@ Reader = Callable[[str, str], Value]
 the message."""
 
 
+COMMAND = "COMMAND"
+"""What an argument is called that is a program and its arguments, behind `--`."""
+
+
 def text(_: str, given: str) -> str:
     """Any text."""
     return given
@@ -39,6 +43,7 @@ class Option(msgspec.Struct, frozen=True):
         is_many: it may be given several times, and the verb gets a list.
         is_optional: an argument may be left out.
         environment: the variable that stands in for the option; empty makes it `OPSQ_<VERB>_<LONG FORM>`.
+        shown: the default in help, where another file than this has it or it has a name.
     """
 
     flags: tuple[str, ...]
@@ -49,6 +54,16 @@ class Option(msgspec.Struct, frozen=True):
     is_many: bool = False
     is_optional: bool = True
     environment: str = ""
+    shown: str = ""
+
+    @property
+    def usage(self) -> str:
+        """How an argument stands in a line of usage."""
+        inputs, is_command, _ = self.metavar.partition(COMMAND)
+        if is_command:
+            return " ".join([*(f"{name}..." for name in inputs.split()[:1] if name != "--"), f"-- {COMMAND} [ARG...]"])
+        words = f"{self.metavar}..." if self.is_many else self.metavar
+        return f"[{words}]" if self.is_optional else words
 
     @property
     def is_flag(self) -> bool:
@@ -57,7 +72,9 @@ class Option(msgspec.Struct, frozen=True):
 
     @property
     def default_text(self) -> str:
-        """The default as one would type it; empty if there is none to speak of."""
+        """The default as one would type it, or its name; empty if there is none to speak of."""
+        if self.shown:
+            return self.shown
         if self.is_flag or self.default in (None, "", 0.0, []):
             return ""
         return f"{self.default:g}s" if isinstance(self.default, float) else str(self.default)
@@ -76,7 +93,14 @@ class OptionSet(msgspec.Struct, frozen=True):
     options: Mapping[str, Option]
 
 
-def option(form: str, help: str, read: Reader | None = None, default: Value = None, environment: str = "") -> Any:  # noqa: A002  # as typer calls it
+def option(
+    form: str,
+    help: str,  # noqa: A002  # as typer calls it
+    read: Reader | None = None,
+    default: Value = None,
+    environment: str = "",
+    shown: str = "",
+) -> Any:
     """Declare an option.
 
     Args:
@@ -84,6 +108,7 @@ def option(form: str, help: str, read: Reader | None = None, default: Value = No
             is repeatable. A value in lower case, such as `stop|finish`, is one of these words.
         read: what makes the value out of a text; by default it stays text.
         default: the value if the option is not given.
+        shown: see `Option`.
     """
     words = form.split(" ")
     flags = tuple(word.rstrip(",") for word in words if word.startswith("-"))
@@ -96,7 +121,9 @@ def option(form: str, help: str, read: Reader | None = None, default: Value = No
         reader: Reader = OneOf(tuple(metavar.split("|"))) if metavar.islower() else text
     else:
         reader = read
-    return Option(flags, metavar, help, reader, [] if is_many else default, is_many, environment=environment)
+    return Option(
+        flags, metavar, help, reader, [] if is_many else default, is_many, environment=environment, shown=shown
+    )
 
 
 def argument(form: str, help: str, read: Reader = text, default: Value = None) -> Any:  # noqa: A002  # as typer calls it

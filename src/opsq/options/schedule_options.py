@@ -26,7 +26,7 @@ def _yes_or_no(origin: str, text: str) -> bool:
 class Timing(NamedTuple):
     """Each field is an option; None: it was not given."""
 
-    zone: str | None = option("--tz ZONE", "The time zone of WHEN, such as Europe/Amsterdam; UTC by default.")
+    zone: str | None = option("--tz ZONE", "The time zone of WHEN, such as Europe/Amsterdam.", shown="UTC")
     jitter_s: float | None = option("--jitter D", "Delay each submission by up to this long.", duration)
     overlap: Literal["skip", "queue", "allow", "cancel"] | None = option(
         "--overlap skip|queue|allow|cancel",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from opsq.options.option import GLOBAL, OptionSet, duration, option
 from opsq.settings import SETTINGS
 
-DRAIN = option("--drain D", "How long to wait for what is reserved; by default the setting drain_s.", duration)
+DRAIN = option("--drain D", "How long to wait for what is reserved.", duration, shown="the setting drain_s")
 
 SETTING_OPTIONS = OptionSet(
     dict,
@@ -17,9 +17,10 @@ SETTING_OPTIONS = OptionSet(
             f"{setting.flag} {setting.kind.metavar}".rstrip(),
             f"{setting.text[0].upper()}{setting.text[1:]}.",
             environment=setting.variable,
+            shown=setting.shown_default,
         )
         for setting in SETTINGS
-        if setting.name not in GLOBAL
+        if setting.name not in GLOBAL and not setting.is_clients
     },
 )
-"""Every setting that is not a global option."""
+"""Every setting that a daemon reads and that is not a global option."""

@@ -24,14 +24,21 @@ class Rules(NamedTuple):
 
     metadata: list[str] = option("-m, --metadata KEY=VALUE...", "Strategic metadata; repeatable.")
     title: str | None = option("--title TEXT", "A line for people, which lists and progress show.", values.title)
-    priority: int | None = option("--priority N", "Higher comes first under CustomPriority; 0 by default.", _PRIORITY)
-    max_attempts: int | None = option("--max-attempts N", "Failures until a chunk is dead.", _TRIES)
-    max_lost: int | None = option("--max-lost N", "Lost consumers until a chunk is dead.", _TRIES)
+    priority: int | None = option("--priority N", "Higher comes first under CustomPriority.", _PRIORITY, shown="0")
+    max_attempts: int | None = option(
+        "--max-attempts N", "Failures until a chunk is dead.", _TRIES, shown="the setting max_attempts"
+    )
+    max_lost: int | None = option(
+        "--max-lost N", "Lost consumers until a chunk is dead.", _TRIES, shown="the setting max_lost"
+    )
     on_dead: Literal["fail", "keep"] | None = option(
-        "--on-dead fail|keep", "A dead chunk fails the submission (default), or the rest continues."
+        "--on-dead fail|keep", "A dead chunk fails the submission, or the rest continues.", shown="fail"
     )
     backoff: Backoff | None = option(
-        "--backoff BASE,FACTOR,MAX", "Delays between attempts, such as 1s,2,5m.", values.backoff
+        "--backoff BASE,FACTOR,MAX",
+        "Delays between attempts, such as 1s,2,5m.",
+        values.backoff,
+        shown="the settings backoff_…",
     )
     weight: list[str] = option(
         "--weight KEY=N...", "Set the weight in Fair of the value that this submission has of a key."
@@ -46,7 +53,8 @@ class Rules(NamedTuple):
     )
     on_failed: Literal["cancel", "run", "keep"] | None = option(
         "--on-failed-dependency cancel|run|keep",
-        "If one of --after ends otherwise: be cancelled (default), run nevertheless, or wait until it is requeued.",
+        "If one of --after ends otherwise: be cancelled, run nevertheless, or wait until it is requeued.",
+        shown="cancel",
     )
     expires: str | None = option("--expires D|INSTANT", "Expire if unfinished by then.")
     unique: str | None = option(
@@ -54,7 +62,8 @@ class Rules(NamedTuple):
     )
     unique_until: Literal["start", "done"] | None = option(
         "--unique-until start|done",
-        "How long the key is held: until the first chunk is handed out, or until the submission ends (default).",
+        "How long the key is held: until the first chunk is handed out, or until the submission ends.",
+        shown="done",
     )
     idempotency_key: str | None = option(
         "--idempotency-key KEY",
@@ -70,6 +79,7 @@ class Rules(NamedTuple):
         "--reservation D",
         "How long a consumer may keep a chunk without a heartbeat, at least 0.1s.",
         values.reservation,
+        shown="the setting reservation_s",
     )
 
     def as_fields(self) -> dict[str, Any]:

@@ -194,7 +194,7 @@ def test_interrupted_run_ends_its_programs_and_keeps_what_is_done(
     words += ["-o", str(runtime_dir / "out"), *LOCAL]
     said = terminated_at_work(words, runtime_dir)
     [state] = list(queue.submissions())
-    goes_on = f"`opsq spark consume --submission {state.submission_id} -- CMD` continues"
+    goes_on = f"`opsq spark consume --submission {state.submission_id} -- COMMAND` continues"
     assert said.splitlines() == [f"0 of 2 chunks are done. {goes_on}, {said.partition(' continues, ')[2].strip()}"]
     assert (state.state, state.chunks_count) == ("open", 2)
     wait_until(lambda: not queue.submission(state.submission_id).state().reserved_count, 300, "the chunk is given back")

@@ -161,6 +161,13 @@ def test_every_setting_is_in_its_page_with_default_and_variable_and_no_other():
         assert facts == ([f"default {default}"] if default else []) + [setting.variable], setting.name
 
 
+def test_page_says_which_settings_only_clients_read():
+    """They are no options of `opsq start`."""
+    blocks = re.split(r"(?m)^\.TP$", (MAN / "opsq.toml.5").read_text(encoding="utf-8"))
+    told = {block.split()[1] for block in blocks if "OPSQ_" in block and "For clients only" in block}
+    assert told == {setting.name for setting in SETTINGS if setting.is_clients}
+
+
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
 JSON_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}

@@ -35,13 +35,13 @@ RECONNECT_S = 30.0
 """How long the daemon may be unreachable before the work is given up."""
 
 INPUTS = argument("INPUT...", "Paths or URLs that Spark reads.")
-COMMAND = argument("CMD...", "The program and its arguments, behind --.")
-TASKS = option("-t, --tasks N", "Consumers on the executors; by default one per core.", COUNT)
+COMMAND = argument("COMMAND...", "The program and its arguments, behind --.")
+TASKS = option("-t, --tasks N", "Consumers on the executors.", COUNT, shown="one per core")
 DEADLINE = option(
     "--deadline D", "Start no chunk after this long; end when running programs have ended.", positive_duration
 )
 FLEET_PROGRAMS = options(
-    Consuming, jobs=option("-j, --jobs N|N%|+N|-N", "Concurrent programs in each task; 1 by default.")
+    Consuming, jobs=option("-j, --jobs N|N%|+N|-N", "Concurrent programs in each task.", shown="1")
 )
 
 

@@ -37,7 +37,7 @@ _REHEARSED_COUNT = 10
 
 def consume(
     caller: Caller,
-    command: list[str] = argument("CMD...", "The program and its arguments, behind --."),
+    command: list[str] = argument("COMMAND...", "The program and its arguments, behind --."),
     programs: Consuming = options(Consuming),
     records: Records = options(Records),
     strategy: str = option("-s, --strategy STRATEGY", "Which chunks come first; see `opsq explain`.", default="Random"),

@@ -15,7 +15,7 @@ def extend(
     caller: Caller,
     handles: list[str] = HANDLES,
     lease_s: float | None = option(
-        "--lease D", "The length from now; by default the reservation's own.", positive_duration
+        "--lease D", "The length from now.", positive_duration, shown="the reservation's own"
     ),
 ) -> None:
     """Move the deadline of reserved chunks to a full lease from now."""

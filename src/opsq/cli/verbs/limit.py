@@ -18,7 +18,7 @@ def limit(
     concurrency: int | None = option("-c, --concurrency N", "Maximum number of concurrent chunks.", COUNT),
     rate: tuple[float, float] | None = option("-r, --rate N/D", "Chunks started per time: 10/s, 100/m, 5/15m.", rate),
     burst: int | None = option(
-        "--burst N", "With --rate: chunks that may start at once after idling; by default one second's worth.", COUNT
+        "--burst N", "With --rate: chunks that may start at once after idling.", COUNT, shown="one second's worth"
     ),
     lift: bool = option("--lift", "Remove the limit."),
 ) -> None:

@@ -24,8 +24,9 @@ def reserve(
     strategy: str = option("-s, --strategy STRATEGY", "Which chunks come first; see `opsq explain`.", default="Random"),
     lease_s: float | None = option(
         "--lease D",
-        "Length of the lease, for example 90, 10m, 2h; by default that of the submission.",
+        "Length of the lease, for example 90, 10m, 2h.",
         positive_duration,
+        shown="that of the submission",
     ),
     wait_s: float = option("-w, --wait D", "Wait up to this long for the first chunk.", duration, 0.0),
 ) -> None:

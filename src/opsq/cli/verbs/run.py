@@ -60,7 +60,7 @@ class _Stamp(NamedTuple):
 def run(
     caller: Caller,
     words: list[str] = argument(
-        "INPUT -- CMD...", "Files, quoted globs or - for stdin; behind -- the program and its arguments."
+        "INPUT -- COMMAND...", "Files, quoted globs or - for stdin; behind -- the program and its arguments."
     ),
     cutting: Cutting = options(Cutting),
     programs: Consuming = options(Consuming),

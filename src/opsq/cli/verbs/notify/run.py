@@ -28,7 +28,7 @@ def run(
     caller: Caller,
     once: bool = option("--once", "End when all that has happened by now was tried; the rest waits for the next run."),
     since: int | None = option(
-        "--since CURSOR|now|oldest", "Where to begin when it runs for the first time, by default now.", cursor
+        "--since CURSOR|now|oldest", "Where to begin when it runs for the first time.", cursor, shown="now"
     ),
     jobs: int = option("-j, --jobs N", "Deliver up to this number at once to each target.", COUNT, 4),
     time_limit_s: float = option("--time-limit D", "Kill a program that takes longer.", duration, 60.0),

@@ -28,11 +28,15 @@ def create(
     ),
     max_attempts: int | None = option(
         "--max-attempts N",
-        "Attempts until a record is dead; by default what the daemon's settings say.",
+        "Attempts until a record is dead.",
         Whole(1, 1 << 31),
+        shown="the setting max_attempts",
     ),
     backoff: Backoff | None = option(
-        "--backoff BASE,FACTOR,MAX", "Delays between attempts, such as 1s,2,5m.", values.backoff
+        "--backoff BASE,FACTOR,MAX",
+        "Delays between attempts, such as 1s,2,5m.",
+        values.backoff,
+        shown="the settings backoff_…",
     ),
     expires_s: float | None = option(
         "--expires D", "Give a record up that is unfinished this long after it came.", positive_duration

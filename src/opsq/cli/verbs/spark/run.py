@@ -50,7 +50,7 @@ _SHOWN_DEAD_COUNT = 3
 def run(
     caller: Caller,
     words: list[str] = argument(
-        "INPUT -- CMD...", "Paths or URLs that Spark reads; after -- the program and its arguments."
+        "INPUT -- COMMAND...", "Paths or URLs that Spark reads; after -- the program and its arguments."
     ),
     reading: Reading = options(Reading),
     chunking: Chunking = options(Chunking),
@@ -174,8 +174,8 @@ def way_on(state: SubmissionState, *, is_temporary: bool) -> str:
     if state.state in FINAL_STATES:
         return f"{first}{writes}, `opsq rm {number}` removes it."
     return (
-        f"{first}`opsq spark consume --submission {number} -- CMD` continues, then {writes}; `opsq cancel {number}` "
-        f"cancels it."
+        f"{first}`opsq spark consume --submission {number} -- COMMAND` continues, then {writes}; "
+        f"`opsq cancel {number}` cancels it."
     )
 
 
