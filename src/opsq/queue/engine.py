@@ -361,6 +361,7 @@ class Engine:
         self._clock_steps.watch(now)
         is_resting = self._commits.rest_s(now) > 0
         if not state.is_full and not is_resting:
+            state.fronts.tick()
             for timed in self._timed_if_room:
                 timed.tick(now)
         elif state.is_full and not self._commits.is_under_way:

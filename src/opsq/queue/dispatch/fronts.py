@@ -29,6 +29,8 @@ from opsq.strategy.arms import FAIR, RANDOM, Arm, Filter
 
 FRONTS_KEPT = 256
 """Beyond this number the fronts that were not used for longest are forgotten; a new call walks again."""
+OFFERS_BETWEEN = 10_000
+"""After so many offers fronts are looked at that have never come to what they know."""
 PASSES_SAVED = 500
 """Passes of a fair front saved by one batch."""
 _IN_ORDER: dict[str, type[Front]] = {front.order.name: front for front in (Front, NewestFront, PriorityFront)}
@@ -39,6 +41,7 @@ class FrontsState(FairState, Protocol):
 
     rng: random.Random
     batch: Batch
+    states: dict[str, int]
 
     @property
     def reader(self) -> apsw.Connection:
@@ -67,6 +70,7 @@ class Fronts:
         self._by_probe: dict[int, dict[Front | FairFront, None]] = {}
         self.lanes_version = 0
         """Grows whenever a lane may have been made or forgotten."""
+        self._offers_count = 0
 
     def front_of(self, name: str, arm: Arm) -> Front | FairFront | None:
         """The front of an arm, by a name that is the same for equal arms.
@@ -152,6 +156,7 @@ class Fronts:
 
     def offer(self, submission: LiveSubmission) -> None:
         """Offer an open submission with free chunks to every front that walks one of its lanes."""
+        self._offers_count += 1
         by_lane = self._by_lane
         everywhere = by_lane.get(lanes.ALL, {})
         for front in list(everywhere):
@@ -160,6 +165,16 @@ class Fronts:
             for lane_id in (~submission.id, *(lane_id for lane_id, _ in submission.lane_of.values())):
                 for front in list(by_lane.get(lane_id, ())):
                     front.offer(submission)
+
+    def tick(self) -> None:
+        """Forget fronts most of whose submissions have ended: they are not asked any more, or never to the end."""
+        if self._offers_count < OFFERS_BETWEEN:
+            return
+        self._offers_count = 0
+        most = 2 * self._state.states["open"] + OFFERS_BETWEEN
+        for name, front in list(self._by_name.items()):
+            if sum(len(leaf.members) for leaf in front.leaves()) > most:
+                self.retire(self._by_name.pop(name))
 
     def note_new_lanes(self) -> None:
         """A submission was stored, perhaps with new lanes: fronts that lacked one may be made."""

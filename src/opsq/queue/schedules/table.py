@@ -21,6 +21,10 @@ from opsq.store.database import Database
 from opsq.store.schedules import ScheduleRow
 from opsq.wire.messages import Schedule
 
+STALE_DUE = 100
+"""Instants of schedules that were changed or removed, beyond as many as there are schedules, before they are dropped:
+each would stay until it has come, which may be years."""
+
 _definition = msgspec.msgpack.Decoder(Schedule)
 
 
@@ -70,6 +74,7 @@ class ScheduleTable:
         self._state = state
         self._known: dict[str, KnownSchedule] = {}
         self._due: list[tuple[int, str]] = []
+        """A heap of when schedules are due; where `KnownSchedule.due` says otherwise, that holds."""
         self._open: dict[int, str] = {}
         """Schedule by its submission that has not ended."""
         self.ended: deque[tuple[int, str]] = deque()
@@ -166,6 +171,9 @@ class ScheduleTable:
         if due is not None and due != known.due:
             heapq.heappush(self._due, (due, known.row.name))
         known.due = due
+        if len(self._due) > 2 * len(self._known) + STALE_DUE:
+            self._due = [(one.due, name) for name, one in self._known.items() if one.due is not None]
+            heapq.heapify(self._due)
 
     def _forget(self, name: str) -> None:
         known = self._known.pop(name, None)

@@ -11,7 +11,7 @@ from opsq.content import manifest
 from opsq.errors import Conflict, NotFound, UsageError
 from opsq.queue.schedules.desk import DUE_LIMIT
 from opsq.queue.schedules.plan import Plan
-from opsq.queue.schedules.table import ScheduleTable
+from opsq.queue.schedules.table import STALE_DUE, KnownSchedule, ScheduleTable
 from opsq.wire import messages as m
 from unit.model.rig import Rig
 
@@ -456,3 +456,24 @@ def test_every_instant_is_decided_once_over_crashes_restarts_and_steps_of_the_cl
     assert len(instants) == len(set(instants)) == found.fired_count
     decided = found.fired_count + found.skipped_count + found.missed_count + len(found.waiting)
     assert decided == (rig.now.wall - began) // (7 * 60_000)
+
+
+def test_instants_of_schedules_that_were_changed_or_removed_are_not_kept_until_they_come(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths: list[int] = []
+    plan = ScheduleTable.plan
+
+    def measured(table: ScheduleTable, known: KnownSchedule) -> None:
+        plan(table, known)
+        lengths.append(len(table._due))
+
+    monkeypatch.setattr(ScheduleTable, "plan", measured)
+    peer = rig.connect()
+    for number in range(STALE_DUE):
+        add(rig, schedule("other", f"every {number + 10}m"))
+        rig.only(peer, m.RemoveSchedule(next(rig.ids), "other"), m.Changed)
+        add(rig, schedule(when=f"every {number + 10}m"), replaces=number > 0)
+    assert max(lengths) <= STALE_DUE + 4
+    run(rig, (STALE_DUE + 9) * MINUTE_S)
+    assert len(made(rig)) == 1
