@@ -13,6 +13,9 @@ from opsq.queue.engine import Peer
 TURN_PEERS = 64
 """How many peers leave in one turn of the event loop: a few milliseconds."""
 
+CALLS_OF_PEER = 10
+"""With so many calls that wait a peer takes as long again to leave."""
+
 
 class Departures:
     """Peers that are leaving, in order.
@@ -39,7 +42,10 @@ class Departures:
             self._leave(self._leaving.popleft())
 
     def _turn(self) -> None:
-        for _ in range(min(TURN_PEERS, len(self._leaving))):
-            self._leave(self._leaving.popleft())
+        left = TURN_PEERS
+        while self._leaving and left > 0:
+            peer = self._leaving.popleft()
+            left -= 1 + peer.parked_count // CALLS_OF_PEER
+            self._leave(peer)
         if self._leaving:
             self._soon(self._turn)
