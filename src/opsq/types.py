@@ -15,7 +15,7 @@ from opsq.client.core.consume_options import AsyncRunOptions, ConsumerOptions, M
 from opsq.client.core.follow_ups import Follower
 from opsq.client.core.held_block import Lost, Result
 from opsq.client.core.maintenance import HistoryConditions
-from opsq.client.core.new_submission import After, Moment, RoomWait, SubmitOptions
+from opsq.client.core.new_submission import After, Moment, RoomWait, SubmissionOptions, SubmitOptions
 from opsq.client.core.result_pages import OnClose
 from opsq.client.core.schedules import ScheduleOptions
 from opsq.client.sync.child_process import Program
@@ -81,6 +81,7 @@ __all__ = [
     "ScheduleOptions",
     "ScheduleState",
     "SubmissionId",
+    "SubmissionOptions",
     "SubmissionState",
     "SubmitOptions",
     "TlsAddress",

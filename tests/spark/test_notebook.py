@@ -38,7 +38,7 @@ class FrameThat:
 def written(daemon: Settings, writes: Callable[[], object]) -> int:
     """The id of a write that does this instead of Spark's work."""
     frame: Any = FrameThat(writes)
-    return opsq.spark.write(frame, state_dir=daemon.state_dir, unique=KEY)
+    return opsq.spark.write(frame, state_dir=daemon.state_dir, unique_key=KEY)
 
 
 def test_write_gives_the_submission_that_it_made_though_an_earlier_one_had_the_key(

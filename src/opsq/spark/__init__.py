@@ -28,13 +28,16 @@ if TYPE_CHECKING:
     from opsq.spark.notebook import register, results, submission_of, sweep, write
     from opsq.spark.session.java import Java, ensure_java
     from opsq.spark.session.spark_session import build_session
+    from opsq.spark.source.source_options import ReadKeywords, WriteKeywords
 
 __all__ = [
     "ConsumeOptions",
     "FleetSummary",
     "Frames",
     "Java",
+    "ReadKeywords",
     "Until",
+    "WriteKeywords",
     "build_session",
     "consume",
     "ensure_java",
@@ -50,7 +53,9 @@ _PLACES = {
     "FleetSummary": "opsq.spark.fleet.driver",
     "Frames": "opsq.spark.fleet.chunk_function",
     "Java": "opsq.spark.session.java",
+    "ReadKeywords": "opsq.spark.source.source_options",
     "Until": "opsq.runner.polled_consumer",
+    "WriteKeywords": "opsq.spark.source.source_options",
     "build_session": "opsq.spark.session.spark_session",
     "consume": "opsq.spark.fleet.driver",
     "ensure_java": "opsq.spark.session.java",

@@ -11,7 +11,7 @@ import time
 import uuid
 import warnings
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from opsq.content.manifest import PartTable
 from opsq.content.manifest import decode as decode_content
@@ -19,7 +19,7 @@ from opsq.errors import InputUnreadable, NotFound, Unreachable, UsageError
 from opsq.spark.source.commit import STEM
 from opsq.spark.source.daemon_address import content_of, resolve, store_of
 from opsq.spark.source.result_fetch import SourceSubmission, check_final, find_source
-from opsq.spark.source.rule_options import camel_case, number_text
+from opsq.spark.source.rule_options import camel_case, keyword_option, number_text
 from opsq.spark.source.source_options import DaemonOptions, ReadOptions, parse_read, parse_write
 from opsq.wire.messages import UNFINISHED_STATES
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from opsq.client.sync.queue import Queue
     from opsq.content.content_store import Store
+    from opsq.spark.source.source_options import ReadKeywords, WriteKeywords
 
 SWEEP_AGE_S = 24 * 3600.0
 """Folders written to more recently are left alone: a task may still be writing."""
@@ -48,19 +49,18 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(OpsqDataSource)
 
 
-def write(frame: DataFrame, **options: object) -> int:
+def write(frame: DataFrame, **options: Unpack[WriteKeywords]) -> int:
     """Write a DataFrame as one submission, durable when this returns.
 
     Args:
         frame: its rows.
-        options: of a write, as keywords: `rows_per_chunk=1000`, `idempotency_key="nightly"`,
-            `metadata={"Tenant": "acme"}`, `max_lost=3`, `backoff=(1, 2, 300)`, `after=[269737367961600000]`,
-            `wait_for_room=True`, …
+        options: those of `Producer.submit` but the attachment, and those of a write that are its own:
+            `rows_per_chunk=1000`, `chunk_format="jsonl"`, `state_dir="…"`, …
 
     Returns:
-        The id of the submission. With an `idempotency_key` it may be an earlier one of the same rows, with `unique` the
-        unfinished one that holds the key, or even one that has taken the key since, if the holder ends while this
-        looks for it: Spark's writer does not tell which it was.
+        The id of the submission. With an `idempotency_key` it may be an earlier one of the same rows, with a
+        `unique_key` the unfinished one that holds the key, or even one that has taken the key since, if the holder ends
+        while this looks for it: Spark's writer does not tell which it was.
 
     Raises:
         Unreachable: the daemon cannot be reached from here; nothing was written.
@@ -69,7 +69,7 @@ def write(frame: DataFrame, **options: object) -> int:
 
     Effects: makes the session active in this thread, which Spark's writer needs to find data sources.
     """
-    named = {camel_case(name): _write_text(name, value) for name, value in options.items() if value is not None}
+    named = named_options(**options)
     given = parse_write(named)
     unique = given.rules.get("unique_key")
     if unique is None:
@@ -89,6 +89,24 @@ def write(frame: DataFrame, **options: object) -> int:
     return made
 
 
+def named_options(**options: Unpack[WriteKeywords]) -> dict[str, str]:
+    """The options of a write, as Spark has them, for the keyword arguments of `write`.
+
+    Raises:
+        UsageError: two say the same, or one cannot be.
+    """
+    named: dict[str, str] = {}
+    keywords: dict[str, str] = {}
+    for keyword, value in options.items():
+        if value is None:
+            continue
+        name, written = keyword_option(keyword, value)
+        if name in keywords:
+            raise UsageError(f"{keywords[name]} and {keyword} cannot be combined.")
+        keywords[name], named[name] = keyword, _write_text(name, written)
+    return named
+
+
 def _before_unique(queue: Queue, key: str) -> tuple[int, int | None]:
     """The newest submission, and the one that holds a unique key; ids grow with time."""
     newest = next(queue.submissions(), None)
@@ -98,7 +116,11 @@ def _before_unique(queue: Queue, key: str) -> tuple[int, int | None]:
 
 
 def results(
-    spark: SparkSession, submission: int | str | Sequence[int | str], *, native: bool = True, **options: object
+    spark: SparkSession,
+    submission: int | str | Sequence[int | str],
+    *,
+    native: bool = True,
+    **options: Unpack[ReadKeywords],
 ) -> DataFrame:
     """The results of a submission as a DataFrame, read in the fastest way; or those of several together.
 
@@ -143,7 +165,9 @@ def _together(frames: list[DataFrame], what: str) -> DataFrame:
     return whole
 
 
-def _results_of_one(spark: SparkSession, submission: int | str, *, native: bool = True, **options: object) -> DataFrame:
+def _results_of_one(
+    spark: SparkSession, submission: int | str, *, native: bool = True, **options: Unpack[ReadKeywords]
+) -> DataFrame:
     from opsq.spark.session.spark_session import is_remote
     from opsq.spark.source.batch_reader import find_form
     from opsq.spark.source.joined_results import native_frame

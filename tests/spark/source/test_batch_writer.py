@@ -149,10 +149,10 @@ def test_write_gives_the_id_back_of_a_submission_with_all_that_one_can_be_given(
                 title="Of July",
                 max_lost=2,
                 backoff=(1, 2, 300),
-                weight={"Tenant": 2},
-                delay="1h",
-                expires="2h",
-                unique="nightly",
+                weights={"Tenant": 2},
+                delay_s=3600.0,
+                expires_s=7200.0,
+                unique_key="nightly",
                 unique_until="start",
             )
         )
@@ -165,7 +165,7 @@ def test_write_gives_the_id_back_of_a_submission_with_all_that_one_can_be_given(
     assert (state.title, state.metadata, state.max_lost, state.unique_key) == ("Of July", {"Tenant": "a"}, 2, "nightly")
     assert (state.backoff, state.unique_until_start) == (Backoff(1, 2, 300), True)
     assert state.state == "scheduled"
-    assert opsq.spark.write(rows_of(spark, 3), state_dir=daemon.state_dir, unique="nightly") == number
+    assert opsq.spark.write(rows_of(spark, 3), state_dir=daemon.state_dir, unique_key="nightly") == number
     other = opsq.spark.write(frame, state_dir=daemon.state_dir)
     assert opsq.spark.write(frame, state_dir=daemon.state_dir) not in (number, other)
     keyed = opsq.spark.write(frame, state_dir=daemon.state_dir, idempotency_key="july")

@@ -5,15 +5,17 @@ A token never shown.
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 
 import pytest
 
+from opsq.client.core.new_submission import SubmissionOptions, new_submission
 from opsq.errors import UsageError
 from opsq.options.option import options
 from opsq.options.submission_options import Rules
-from opsq.spark.notebook import _text, _write_text, quoted
-from opsq.spark.source.rule_options import camel_case, rules_as_options
+from opsq.spark.notebook import _text, _write_text, named_options, quoted
+from opsq.spark.source.rule_options import RULES, camel_case, keyword_option, rules_as_options
 from opsq.spark.source.source_options import (
     METADATA_COLUMNS,
     parse_chunks,
@@ -334,3 +336,55 @@ def test_missing_token_file_is_named(tmp_path: Path):
 def test_names_of_columns_are_handed_on_whatever_is_in_them():
     assert [quoted(name) for name in ("a", "a`b", "c.d")] == ["`a`", "`a``b`", "`c.d`"]
     assert parse_read({"path": "1", "columns": _text(["c, d", "a`b"])}).columns == ("c, d", "a`b")
+
+
+EVERYTHING: SubmissionOptions = {
+    "metadata": {"Tenant": "acme", "run": 7, "text": "7"},
+    "priority": -1,
+    "max_attempts": 2,
+    "max_lost": 3,
+    "backoff": (1.0, 2.0, 300.0),
+    "on_dead": "keep",
+    "not_before_at": dt.datetime(2100, 1, 1, tzinfo=dt.UTC),
+    "expires_at": 4_102_531_200_123,
+    "unique_key": "nightly, run",
+    "unique_until": "start",
+    "reservation_s": 30.5,
+    "weights": {"Tenant": 2.5},
+    "title": "Of July",
+    "after": [252965017215827968, (252965017215827969, "ended"), {"batch": 7}],
+    "on_failed_dependency": "run",
+}
+OTHERWISE: SubmissionOptions = {
+    "delay_s": 90.5,
+    "expires_s": 7200.0,
+    "idempotency_key": "july",
+    "idempotency_keep_s": 86400.0,
+    "backoff": Backoff(0.5, 2.0, 8.0),
+    "metadata": None,
+}
+
+
+@pytest.mark.parametrize("given", [EVERYTHING, OTHERWISE])
+def test_keywords_of_a_submission_mean_in_spark_what_they_mean_elsewhere(given: SubmissionOptions):
+    rules = parse_write(named_options(**given)).rules
+    assert new_submission(bytes(16), b"", 0, **rules) == new_submission(bytes(16), b"", 0, **given)
+
+
+def test_one_record_names_what_a_submission_can_be_given_by_python_the_shell_and_spark():
+    record = SubmissionOptions.__annotations__.keys()
+    assert EVERYTHING.keys() | OTHERWISE.keys() == record
+    assert {keyword_option(name, (EVERYTHING | OTHERWISE)[name])[0] for name in record} == RULES.keys()
+    said = Rules(metadata=["a=1"], weight=["a=2"], after=["a=1"], unique="k", backoff=Backoff(1, 2, 3), delay_s=1.0)
+    assert said.as_keywords().keys() <= record
+
+
+def test_two_keywords_of_a_write_that_say_the_same_are_refused():
+    with pytest.raises(UsageError, match="expires_s and expires_at cannot be combined"):
+        named_options(expires_s=60.0, expires_at=4_102_531_200_000)
+
+
+@pytest.mark.parametrize(("name", "value"), [("after", 7), ("after", [object()]), ("expires_at", "soon")])
+def test_keyword_of_a_write_that_cannot_be_is_refused_by_its_name(name: str, value: object):
+    with pytest.raises(UsageError, match=name):
+        named_options(**{name: value})

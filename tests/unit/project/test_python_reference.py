@@ -46,14 +46,14 @@ def test_types_in_public_signatures_are_exported(reference: ModuleType):
 
 
 def test_no_public_signature_takes_keywords_that_are_not_typed(reference: ModuleType):
-    """`**options: Any` would let a misspelt one through. Spark's options are text, and Spark's writer names them."""
+    """`**options: Any` would let a misspelt one through."""
     untyped = {
         one.name
         for one in reference.promised()
         for parameter in inspect.signature(one.function).parameters.values()
         if parameter.kind is parameter.VAR_KEYWORD and not str(parameter.annotation).startswith("Unpack[")
     }
-    assert untyped == {"opsq.spark.results", "opsq.spark.write", "opsq.errors.OpsqError.__init__"} & untyped
+    assert untyped == set()
 
 
 def test_public_docstrings_say_what_is_raised(reference: ModuleType):

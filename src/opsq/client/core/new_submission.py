@@ -43,11 +43,10 @@ RoomWait = bool | float
 """Whether to wait for room: True without limit, a number for at most that many seconds, False not at all."""
 
 
-class SubmitOptions(TypedDict, total=False):
-    """The options of a submission: the keyword arguments of `Producer.submit`, which explains them."""
+class SubmissionOptions(TypedDict, total=False):
+    """The options of a submission, wherever it is made from; `Producer.submit` explains them."""
 
     metadata: Mapping[str, int | str] | None
-    attachment: bytes | None
     priority: int
     max_attempts: int | None
     max_lost: int | None
@@ -66,6 +65,12 @@ class SubmitOptions(TypedDict, total=False):
     title: str | None
     after: Sequence[After]
     on_failed_dependency: Literal["cancel", "run", "keep"]
+
+
+class SubmitOptions(SubmissionOptions, total=False):
+    """The options of a submission: the keyword arguments of `Producer.submit`, which explains them."""
+
+    attachment: bytes | None
 
 
 _CHUNKS = (bytes, bytearray, memoryview)
@@ -199,7 +204,8 @@ def new_submission(
     return checked(new)
 
 
-def _dependency(one: After) -> Dependency:
+def dependency(one: After) -> Dependency:
+    """What a submission waits for, as a message has it."""
     if isinstance(one, Dependency):
         return one
     if isinstance(one, Mapping):
@@ -213,7 +219,7 @@ def _dependency(one: After) -> Dependency:
 def _dependencies(after: Sequence[After]) -> list[Dependency]:
     if not isinstance(after, Sequence):  # options are read twice, before and after the content
         raise TypeError
-    return [_dependency(one) for one in after]
+    return [dependency(one) for one in after]
 
 
 def check_count(submissions: Sequence[NewSubmission]) -> None:

@@ -6,13 +6,14 @@ This file must not know what else a write takes (`source_options`), nor import P
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
 import msgspec
 
-from opsq.client.core.new_submission import new_submission
+from opsq.client.core.arguments import converted
+from opsq.client.core.new_submission import dependency, new_submission, to_ms
 from opsq.errors import UsageError
 from opsq.options.option import OneOf, Option, options
 from opsq.options.submission_options import Rules
@@ -66,6 +67,44 @@ def read_rules(text_of: Callable[[str], str | None], metadata: dict[str, int | s
             del keywords[name]
     new_submission(bytes(16), b"", 0, **keywords)
     return keywords
+
+
+_OF_KEYWORDS = {
+    "delay_s": "delay",
+    "expires_at": "expires",
+    "expires_s": "expires",
+    "idempotency_keep_s": "keep",
+    "not_before_at": "at",
+    "reservation_s": "reservation",
+    "unique_key": "unique",
+    "weights": "weight",
+}
+"""Keywords of `Producer.submit` that are not called as the options are."""
+
+
+def keyword_option(name: str, value: Any) -> tuple[str, Any]:
+    """An option of a write for a keyword argument of `Producer.submit`; its value may have to be written as text.
+
+    Raises:
+        UsageError: it is no moment, or no submission to wait for.
+    """
+    if name in ("not_before_at", "expires_at"):
+        value = f"@{converted(name, to_ms(value), lambda ms: ms / 1000, 'a moment')}"
+    elif name == "after" and not isinstance(value, str | Mapping):
+        value = converted(name, value, lambda many: [_after_word(one) for one in many], "a list of submissions")
+    elif isinstance(value, Backoff):
+        value = (value.base_s, value.factor, value.max_s)
+    return _OF_KEYWORDS.get(name, camel_case(name)), value
+
+
+def _after_word(one: Any) -> str:
+    """What a submission waits for, as `--after` has it."""
+    if isinstance(one, str):
+        return one
+    found = dependency(one)
+    if found.key is None or found.value is None:
+        return f"{found.submission_id}:{found.needs}"
+    return f"{found.key}={format_value(found.value)}"
 
 
 def rules_as_options(rules: Rules) -> dict[str, str]:

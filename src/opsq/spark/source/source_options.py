@@ -7,11 +7,13 @@ are compared without case; `repr` never shows a token.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, TypeVar, cast
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, TypedDict, TypeVar, cast
 
 import msgspec
 
+from opsq.client.core.new_submission import RoomWait, SubmissionOptions
 from opsq.errors import UsageError
 from opsq.spark.source.rule_options import RULES, camel_case, read_rules
 from opsq.strategy.tree import is_integer, parse_value
@@ -59,6 +61,36 @@ class DaemonOptions(msgspec.Struct, frozen=True, kw_only=True):
             f"DaemonOptions(state_dir={self.state_dir!r}, address={self.address!r}, "
             f"token={'…' if self.token else None!r})"
         )
+
+
+class DaemonKeywords(TypedDict, total=False):
+    """Where the daemon is, as keyword arguments; see `DaemonOptions`."""
+
+    state_dir: str | os.PathLike[str] | None
+    address: str | None
+    token: str | None
+    token_file: str | os.PathLike[str] | None
+
+
+class WriteKeywords(SubmissionOptions, DaemonKeywords, total=False):
+    """The keyword arguments of `opsq.spark.write`; those of a submission are those of `Producer.submit`."""
+
+    chunk_format: FormatName | None
+    rows_per_chunk: int | None
+    bytes_per_chunk: int | str | None
+    wait_for_room: RoomWait
+    traceparent: str | None
+
+
+class ReadKeywords(DaemonKeywords, total=False):
+    """The keyword arguments of `opsq.spark.results`, the options of a read."""
+
+    columns: Sequence[str] | str | None
+    metadata_columns: Sequence[str] | str | bool | None
+    dead_chunks: Literal["fail", "skip"] | None
+    result_format: Literal["parquet", "arrow", "jsonl", "csv", "text", "binary"] | None
+    result_schema: str | None
+    chunks_per_partition: int | None
 
 
 class WriteOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_option_name):
