@@ -623,7 +623,7 @@ def test_agent_of_launchd_runs_the_gateway(queue: Opsq):
 
 def test_every_example_is_run_by_a_test_says_what_it_shows_and_is_in_its_place():
     """Whoever adds an example adds its test."""
-    others = [Path(__file__).with_name(f"test_{name}.py") for name in ("monitoring", "nightly", "outbox")]
+    others = [Path(__file__).with_name(f"test_{name}.py") for name in ("machines", "monitoring", "nightly", "outbox")]
     others.append(Path(__file__).parents[1] / "spark/test_examples_spark.py")
     here = "".join(path.read_text(encoding="utf-8") for path in [Path(__file__), *others])
     found = Counter(path.suffix for path in EXAMPLES.rglob("*") if path.is_file() and "__pycache__" not in path.parts)

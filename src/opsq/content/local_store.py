@@ -164,7 +164,8 @@ class LocalStore(Store):
             raise NotPermitted(
                 f"{self.root} cannot be shared with group {gid}: uid {os.geteuid()} does not own all that is in it,"
                 " or is not in that group.",
-                hint="Change the group of the state folder (chgrp), or use socket_mode 0600.",
+                hint="Change the group of the state folder (chgrp), or use socket_mode 0600. A unit of systemd must not"
+                " have RestrictSUIDSGID=yes: the folders have the setgid bit.",
             )
 
     def path(self, name: str) -> str:
