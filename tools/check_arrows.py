@@ -106,6 +106,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "peer_credentials": frozenset(),
     "printable": frozenset(),
     "private_file": frozenset({"errors", "users"}),
+    "process_one": frozenset(),
     "titles": frozenset({"errors", "printable"}),
     "tls_files": frozenset({"errors"}),
     "version": frozenset(),

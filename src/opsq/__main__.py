@@ -26,6 +26,10 @@ def main() -> NoReturn:
     The interpreter is not taken down in the orderly way, which costs as much as a hot verb needs: all that is open is
     closed by the code that opened it, and output is flushed here.
     """
+    if os.getpid() == 1:
+        from opsq.process_one import go_on_in_a_child
+
+        go_on_in_a_child()
     gc.disable()  # nothing worth collecting is made while modules load; `app` enables it again
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)

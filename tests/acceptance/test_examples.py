@@ -627,7 +627,7 @@ def test_every_example_is_run_by_a_test_says_what_it_shows_and_is_in_its_place()
     others.append(Path(__file__).parents[1] / "spark/test_examples_spark.py")
     here = "".join(path.read_text(encoding="utf-8") for path in [Path(__file__), *others])
     found = Counter(path.suffix for path in EXAMPLES.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    assert found == {".sh": 8, ".py": 17, ".service": 4, ".socket": 2, ".plist": 2, ".json": 1, ".yml": 1}
+    assert found == {".sh": 8, ".py": 17, ".service": 4, ".socket": 2, ".plist": 2, ".json": 1, ".yml": 1, "": 1}
     for path in EXAMPLES.rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts:
             assert path.name in here, f"no test runs {path.name}"

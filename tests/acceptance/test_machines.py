@@ -1,15 +1,17 @@
-"""Units as an administrator meets them: on a machine of their own where nothing is made yet."""
+"""Units and the container as an administrator meets them: on a machine of their own where nothing is made yet."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from machines import Machine, booted
+from machines import Machine, booted, machine
 from waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
@@ -103,3 +105,37 @@ def test_queue_of_a_service_is_shared_by_a_group(computer: Machine) -> None:
         assert is_round(computer, producer, consumer), (producer, consumer)
     computer.ok("useradd --user-group eve")
     assert computer.run(f"{IN}opsq list", "eve").returncode == 7
+
+
+# --- a container --------------------------------------------------------------------------------------------------
+
+
+def test_container_reaps_what_ends_in_it_and_needs_neither_its_root_nor_privileges(runtime_dir: Path) -> None:
+    """Containerfile: its command as process 1 of a machine that is read-only but for the volume."""
+    text = (REPOSITORY / "examples" / "Containerfile").read_text()
+    volume = re.findall(r"(?m)^VOLUME (\S+)$", text)[0]
+    words = re.findall(r"(?m)^(?:ENTRYPOINT|CMD) \[(.*)\]$", text)
+    command = " ".join(word for part in words for word in re.findall('"(.*?)"', part))
+    assert command == "opsq start --foreground"
+    assert f"ENV OPSQ_STATE_DIR={volume}\n" in text
+    (uid,) = re.findall(r"(?m)^USER (\d+)$", text)
+    prepared = f"""
+        mkdir -p {volume}
+        mount -t tmpfs -o uid={uid},gid={uid},mode=0700 tmpfs {volume}
+        mount -o remount,ro /dev
+        mount -o remount,ro /
+        export OPSQ_STATE_DIR={volume}
+        exec setpriv --reuid={uid} --regid={uid} --clear-groups --bounding-set=-all --no-new-privs {command}
+    """
+    with machine(runtime_dir, "sh", "-ec", prepared) as found:
+        wait_until(lambda: found.run(f"{IN}opsq status", uid).returncode == 0, 60, "the daemon answers")
+        assert found.run("touch /x /tmp/x").returncode != 0
+        assert is_round(found, uid, uid)
+        assert (
+            found.ok("cat /proc/1/comm /proc/1/status | grep -E 'opsq|python|CapEff|NoNewPrivs' | sort -u") is not None
+        )
+        orphans = found.ok("for _ in 1 2 3; do sleep 0.01 & echo $!; done").split()
+        gone = " && ".join(f"[ ! -e /proc/{pid} ]" for pid in orphans)
+        wait_until(lambda: found.run(gone).returncode == 0, 60, "no zombie is left")
+        os.kill(found.init, signal.SIGTERM)
+        assert found.process.wait(60) == 0
