@@ -3,9 +3,8 @@ r"""Writes what can be generated of the manual, of the completions, and the Open
 With --check only says what is stale, and fails if anything is.
 
 The one generator: it walks the command line once (`command_line`), and what Python is promised (`python_reference`). In
-man/*.1 and man/opsq-python.7 it owns the parts between `.\" generated:
-NAME` and `.\" end generated`; all else there is written by hand and left alone. A verb without a page gets one to start
-from.
+man/*.1, man/opsq-python.7 and man/opsq-json.7 it owns the parts between `.\" generated: NAME` and `.\" end generated`;
+all else there is written by hand and left alone. A verb without a page gets one to start from.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from command_line import Command, CommandLine, Flag, read
 from python_reference import reference
 from roff import roff, sentence
 
+from opsq.errors import BY_CODE, EXITS
 from opsq.gateway.api.door import openapi
 
 ROOT = Path(__file__).parents[1]
@@ -61,8 +61,9 @@ def papers(line: CommandLine) -> dict[Path, str]:
         for shell in (completions_bash.bash, completions.zsh, completions.fish)
     }
     parts = {"verbs": lambda: verb_list(line), "options": lambda: option_list(line.flags)}
-    main_page = ROOT / "man" / "opsq.1"
-    found[main_page] = filled(main_page, parts)
+    main_page, json_page = ROOT / "man" / "opsq.1", ROOT / "man" / "opsq-json.7"
+    found[main_page] = filled(main_page, parts | {"exits": exit_list})
+    found[json_page] = filled(json_page, {"codes": code_list})
     for name in line.verbs:
         page = ROOT / "man" / f"opsq-{name}.1"
         found[page] = verb_page(page, name, line)
@@ -187,6 +188,19 @@ def verb_list(line: CommandLine) -> str:
         text += f".SS {panel}\n"
         text += "".join(f".TP\n.BR opsq\\-{name} (1)\n{sentence(told[name])}\n" for name in names)
     return text
+
+
+def exit_list() -> str:
+    """What each exit status means."""
+    return "".join(f".TP\n.B {roff(status)}\n{text[0].upper()}{roff(text[1:])}.\n" for status, text in EXITS.items())
+
+
+def code_list() -> str:
+    """The code, the exit status and the meaning of each error."""
+    return "".join(
+        f'.TP\n.BR {code} " (exit {error.exit_status})"\n{sentence(error.__doc__ or "")}\n'
+        for code, error in BY_CODE.items()
+    )
 
 
 if __name__ == "__main__":

@@ -285,6 +285,24 @@ def _tree(cls: type[OpsqError]) -> dict[str, type[OpsqError]]:
     return found
 
 
+EXITS: dict[str, str] = {
+    "0": "done",
+    "1": "work failed: a chunk died, or the submission failed, was cancelled or expired",
+    "2": "usage, or input that cannot be read",
+    "3": "not found: an unknown id, or nothing to reserve",
+    "4": "the daemon, or its content store, cannot be reached",
+    "5": "conflict: reservation lost, already finished, not finished yet, already running",
+    "6": "refused: the queue or the storage is full, or the database is damaged",
+    "7": "not permitted: the token or the user does not allow it",
+    "8": "incompatible versions",
+    "70": "internal error (bug); the traceback is in the log, and its path is printed",
+    "124": "timed out",
+    "126": "command not executable",
+    "127": "command not found",
+    "128+n": "killed by signal n",
+}
+"""What each exit status means; manual and README have this table."""
+
 READER_ERRORS = (StoreNotVisible, ContentNotPermitted)
 """What keeps this user or machine from reading content: no chunk is to blame, so none is failed for it."""
 

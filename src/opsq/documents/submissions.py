@@ -201,12 +201,14 @@ class SubmitDocument(Shape):
     error: ErrorShape | UnsetType = UNSET
 
 
-class RunDocument(Shape):
-    """`opsq run`. `results` is there without --output, `error` when `state` is failed; `submissions` are those kept.
+class RunDocument(Shape, kw_only=True):
+    """`opsq run`: `results` are there without --output, and first: they come while work continues.
 
-    `finished_at` is there if an earlier run with the same idempotency key had written all results.
+    `error` is there when `state` is failed; `submissions` are those kept. `finished_at` is there if an
+    earlier run with the same idempotency key had written all results.
     """
 
+    results: list[ResultShape] | UnsetType = UNSET
     state: str
     submissions: list[str]
     completed: int
@@ -214,7 +216,6 @@ class RunDocument(Shape):
     released: int
     dead: int
     bytes: int
-    results: list[ResultShape] | UnsetType = UNSET
     output: str | UnsetType = UNSET
     error: ErrorShape | UnsetType = UNSET
     finished_at: str | UnsetType = UNSET

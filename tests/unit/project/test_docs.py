@@ -23,12 +23,14 @@ from opsq import errors
 from opsq.cli.app import GROUPS, HELP, VERBS, function_of
 from opsq.cli.output import installation_documents
 from opsq.cli.spark import spark_documents
+from opsq.content.manifest import Content
 from opsq.documents import daemon, deliveries, events, outbox, queues, schedules, shape, strategies, submissions
 from opsq.options.option import declared
 from opsq.settings import SETTINGS
 from opsq.spark.report import rows
 from opsq.strategy.tree import NODES
 from opsq.wire import messages
+from printed_documents import printed_by
 
 ROOT = Path(__file__).parents[3]
 MAN = ROOT / "man"
@@ -81,16 +83,18 @@ def entries(body: str) -> list[tuple[str, str]]:
 # --- verbs and exit statuses ------------------------------------------------------------------------------------------
 
 
+NAMES = [full for name in VERBS for full in ([f"{name} {part}" for part in GROUPS.get(name, ())] or [name])]
+
+
 def verbs_with_help() -> list[tuple[str, str, list[tuple[str, str]]]]:
     """Every verb with its help and the help of its options."""
-    names = [full for name in VERBS for full in ([f"{name} {part}" for part in GROUPS.get(name, ())] or [name])]
     return [
         (
             name,
             inspect.getdoc(function_of(name)) or "",
             [(each, option.help) for each, option in declared(function_of(name)).options.items()],
         )
-        for name in names
+        for name in NAMES
     ]
 
 
@@ -112,18 +116,16 @@ def test_every_verb_is_in_the_readme_and_has_a_page_that_opsq_1_names(verb: str)
     assert f"opsq-{verb}(1)" in page("opsq.1")
 
 
-EXITS = sorted({cls.exit_status for cls in errors.BY_CODE.values()} | {0})
-
-
-@pytest.mark.parametrize("status", [*map(str, EXITS), "128+n"])
-def test_every_exit_status_is_in_the_manual_and_in_the_readme(status: str):
-    """The table of exit statuses is whole in both places."""
-    manual = re.split(r"(?m)^\.SH ", (MAN / "opsq.1").read_text(encoding="utf-8"))
-    [table] = [section for section in manual if section.startswith("EXIT STATUS")]
-    assert re.search(rf"(?m)^{re.escape(status)}$", plain(table)), f"opsq.1 does not explain exit status {status}"
+def test_readme_has_the_table_of_exit_statuses():
+    """That of the code, from which the manual has its own."""
+    statuses = {str(error.exit_status) for error in errors.BY_CODE.values()}
+    assert statuses | {"0", "128+n"} == set(errors.EXITS)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    rows = [cell for row in re.findall(r"(?m)^\| ([0-9n+, ]+) \|", readme) for cell in re.split(r", ", row)]
-    assert status in rows, f"README.md does not explain exit status {status}"
+    rows = {}
+    for statuses, what in re.findall(r"(?m)^\| ([0-9n+, ]+) \| (.*) \|$", readme):
+        names = statuses.split(", ")
+        rows |= dict(zip(names, what.split("; ") if len(names) > 1 else [what], strict=True))
+    assert rows == errors.EXITS
 
 
 def test_every_strategy_is_in_the_manual():
@@ -215,6 +217,25 @@ def test_every_field_of_every_json_shape_is_in_its_page(shape: type[msgspec.Stru
     """opsq-json(7) has each document and part, with its fields in order and their types."""
     body = sections("opsq-json.7")[shape.__name__]
     assert entries(body) == [(field.name, json_type(field.type)) for field in msgspec.structs.fields(shape)]
+
+
+@pytest.mark.parametrize(
+    "shape", [cls for cls in SHAPES if cls.__name__.endswith("Document")], ids=lambda cls: cls.__name__
+)
+def test_example_has_its_fields_in_their_order(shape: type[msgspec.Struct]):
+    """As they are printed."""
+    [example] = re.findall(r"(?s)^\.EX\n(.*?)^\.EE", sections("opsq-json.7")[shape.__name__], re.MULTILINE)
+    names = [name for name in shape.__struct_fields__ if name in (found := msgspec.json.decode(plain(example)))]
+    assert list(found) == names
+
+
+@pytest.mark.parametrize("verb", NAMES)
+def test_page_names_every_verb_with_each_document_that_it_prints(verb: str):
+    """Where a document is described, all verbs that print it are named."""
+    assert re.search(rf"\bopsq {verb}\b", page("opsq-json.7"))
+    for document in printed_by(verb):
+        about = plain(sections("opsq-json.7")[document].partition(".EX")[0])
+        assert f"opsq {verb}" in " ".join(about.split()), document
 
 
 def test_page_describes_no_json_shape_that_is_not_there():
@@ -344,30 +365,35 @@ def test_protocol_names_the_replies_of_every_request(request_type: type[msgspec.
     assert set(codes) <= set(errors.BY_CODE), codes
 
 
-def test_protocol_explains_every_code_that_an_error_reply_may_have():
-    """Each code of errors.py that can travel is said once at the top, or with the request that it answers."""
-    text = page("opsq-protocol.7")
-    local = {
-        "error",
-        "input_unreadable",
-        "unreachable",
-        "nothing_free",
-        "work_failed",
-        "timed_out",
-        "not_executable",
-        "command_not_found",
-    }
-    content = {
-        "chunk_too_large",
-        "content_missing",
-        "content_not_permitted",
-        "store_not_visible",
-        "content_changed",
-        "database_damaged",
-        "already_running",
-    }
-    for code in set(errors.BY_CODE) - local - content - {"invalid_handle", "refused"}:
-        assert re.search(rf"\b{code}\b", text), code
+def codes_of(text: str) -> list[tuple[str, int]]:
+    """The codes that a page explains, each with its exit status."""
+    return [(name, int(what.removeprefix("exit "))) for name, what in entries(text) if re.fullmatch(r"exit \d+", what)]
+
+
+def test_every_code_of_an_error_is_explained_with_its_exit_status():
+    """In the page of the JSON that has it, to which the page of the protocol leads."""
+    assert codes_of((MAN / "opsq-json.7").read_text(encoding="utf-8")) == [
+        (code, error.exit_status) for code, error in errors.BY_CODE.items()
+    ]
+    assert "ERROR CODES of opsq-json(7)" in " ".join(page("opsq-protocol.7").split())
+    told = codes_of((MAN / "opsq-protocol.7").read_text(encoding="utf-8"))
+    assert set(told) <= {(code, error.exit_status) for code, error in errors.BY_CODE.items()}
+
+
+@pytest.mark.parametrize("room", ["queue", "strategy", "wire"])
+def test_protocol_names_every_code_that_the_engine_answers_with(room: str):
+    """What these rooms raise reaches a client."""
+    codes = {error.__name__: code for code, error in errors.BY_CODE.items()}
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "src" / "opsq" / room).rglob("*.py")]
+    raised = {codes[name] for text in texts for name in re.findall(r"\b([A-Z]\w+)\(", text) if name in codes}
+    assert len(raised) > 0
+    assert {code for code in raised if not re.search(rf"\b{code}\b", page("opsq-protocol.7"))} == set()
+
+
+def test_protocol_has_every_field_of_the_description_of_content():
+    """In the order of the array."""
+    told = re.findall(r"then: the folder .*?\);\s(.*?)\.\n", page("opsq-protocol.7"), re.DOTALL)
+    assert re.split(r";\s", told[0]) == list(Content.__struct_fields__[1:])
 
 
 # --- pages ------------------------------------------------------------------------------------------------------------

@@ -240,7 +240,19 @@ def _is_left_alone(caller: Caller, round_: Round, output: str | None) -> bool:
     caller.warn(f"This run was done at {caller.reworded(finished_at)}; {rest}.")
     if is_written:
         kept = list(map(str, round_.submissions))
-        caller.document(RunDocument("completed", kept, 0, 0, 0, 0, 0, output=output or UNSET, finished_at=finished_at))
+        caller.document(
+            RunDocument(
+                state="completed",
+                submissions=kept,
+                completed=0,
+                failed=0,
+                released=0,
+                dead=0,
+                bytes=0,
+                output=output or UNSET,
+                finished_at=finished_at,
+            )
+        )
     return is_written
 
 
