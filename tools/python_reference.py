@@ -36,8 +36,8 @@ MADE_BY_OTHERS = (
 """Classes that programs get from others, and make none of; also with Async or Temporary in front."""
 INSIDE = {
     "Consumer": {
-        *("attachment", "complete_blocks", "complete_chunk", "describe", "extend", "fail_blocks", "fail_chunk", "look"),
-        *("prepare", "read", "reader", "release_blocks", "release_chunk", "share_chunk"),
+        *("attachment", "complete_blocks", "complete_chunk", "describe", "extend", "fail_blocks", "look"),
+        *("prepare", "read", "reader", "release_blocks", "share_chunk"),
     },
     "FollowUp": {"prepare"},
     "Queue": {"describe"},

@@ -17,7 +17,7 @@ from opsq.version import __version__
 TYPE_CHECKING = False  # type checkers take it for true; importing typing for it would cost more than all the rest
 if TYPE_CHECKING:
     from opsq import errors, outbox, serialisation, strategy, testing, types
-    from opsq.client.aio.chunk import AsyncChunk
+    from opsq.client.aio.chunk import AsyncChunk, AsyncReservation
     from opsq.client.aio.consumer import AsyncConsumer
     from opsq.client.aio.queue import AsyncQueue, connect_async
     from opsq.client.aio.submission import AsyncSubmission
@@ -36,6 +36,7 @@ __all__ = [
     "AsyncChunk",
     "AsyncConsumer",
     "AsyncQueue",
+    "AsyncReservation",
     "AsyncSubmission",
     "Backoff",
     "Bury",
@@ -66,6 +67,7 @@ _PLACES = {
     "AsyncChunk": "opsq.client.aio.chunk",
     "AsyncConsumer": "opsq.client.aio.consumer",
     "AsyncQueue": "opsq.client.aio.queue",
+    "AsyncReservation": "opsq.client.aio.chunk",
     "AsyncSubmission": "opsq.client.aio.submission",
     "Backoff": "opsq.wire.messages",
     "Bury": "opsq.client.core.outcome",

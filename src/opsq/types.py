@@ -16,10 +16,10 @@ from opsq.client.core.follow_ups import Follower
 from opsq.client.core.held_block import Lost, Result
 from opsq.client.core.maintenance import HistoryConditions
 from opsq.client.core.new_submission import After, Moment, RoomWait, SubmissionOptions, SubmitOptions
+from opsq.client.core.reservation_base import BlockChunks
 from opsq.client.core.result_pages import OnClose
 from opsq.client.core.schedules import ScheduleOptions
 from opsq.client.sync.child_process import Program
-from opsq.client.sync.chunk import BlockChunks
 from opsq.content.manifest import InputRange
 from opsq.ids import Handle, SubmissionId
 from opsq.outbox.rows import DbConnection

@@ -378,3 +378,96 @@ def test_work_goes_on_over_a_killed_daemon(runtime_dir: Path) -> None:
 
     with running(runtime_dir, heartbeat_s="0.3") as settings:
         run(work(settings))
+
+
+def test_backlog_is_reserved_in_bulk_and_completed_in_order(settings: Settings) -> None:
+    async def work() -> None:
+        async with connect(settings) as queue:
+            large = b"x" * 100_000  # a result that goes to the store
+            submission = await queue.submit([b"%d" % number for number in range(300)])
+            seen = 0
+            async with queue.consumer(f"SelectOnly(submission={submission.id})") as consumer:
+                async for reservation in consumer.reservations(128, ahead=2):
+                    data = [one async for one in reservation.read()]
+                    assert len(data) == reservation.chunks_count == sum(b.mask.bit_count() for b in reservation.blocks)
+                    await reservation.complete([large if one == b"7" else one * 2 for one in data], run_s=0.5)
+                    seen += len(data)
+                assert consumer.unsettled_count == 0
+            assert seen == 300
+            expected = [large if number == 7 else b"%d" % number * 2 for number in range(300)]
+            assert [result async for result in submission.results()] == expected
+
+    run(work())
+
+
+def test_reservation_gets_one_verdict_and_may_be_failed_or_given_back(settings: Settings) -> None:
+    async def work() -> None:
+        async with connect(settings) as queue:
+            submission = await queue.submit([b"a"] * 4, max_attempts=1, on_dead="keep")
+            async with queue.consumer(f"SelectOnly(submission={submission.id})") as consumer:
+                back = await consumer.reserve(4)
+                await back.release()
+                with pytest.raises(UsageError, match="already has a verdict"):
+                    await back.release()
+                failed, rest = await consumer.reserve(3), await consumer.reserve(3)
+                await failed.fail("no good")
+                with pytest.raises(UsageError, match="2 results were given for 1 chunks"):
+                    await rest.complete([b"", b""])
+                await rest.complete()
+                await consumer.flush()
+                none = await consumer.reserve(1, wait_s=None, until_empty=True)
+                assert (none.chunks_count, none.is_empty) == (0, True)
+            state = await submission.state()
+            assert (state.completed_count, state.dead_count) == (1, 3)
+            assert {dead.reason async for dead in submission.dead()} == {"no good"}
+
+    run(work())
+
+
+def test_bulk_that_is_left_is_given_back(settings: Settings) -> None:
+    async def work() -> None:
+        async with connect(settings) as queue:
+            submission = await queue.submit([b"a"] * 64)
+            async with queue.consumer(f"SelectOnly(submission={submission.id})") as consumer:
+                async for reservation in consumer.reservations(16):
+                    assert reservation.chunks_count == 16
+                    break
+            assert (await submission.state()).reserved_count == 0
+            await submission.cancel()
+
+    run(work())
+
+
+def test_chunks_are_wanted_ahead_and_taken_one_by_one(settings: Settings) -> None:
+    async def work() -> None:
+        async with connect(settings) as queue:
+            submission = await queue.submit([b"a"] * 3)
+            async with queue.consumer(f"SelectOnly(submission={submission.id})") as consumer:
+                assert await consumer.take() is None
+                while not consumer.is_ended:
+                    await consumer.want(2, wait_s=0.0)
+                    while (chunk := await consumer.take()) is not None:
+                        await chunk.complete()
+                    await asyncio.sleep(0)
+            assert (await submission.state()).state == "completed"
+
+    run(work())
+
+
+def test_reserve_that_is_refused_or_cancelled_brings_nothing(settings: Settings) -> None:
+    async def work() -> None:
+        async with connect(settings) as queue:
+            async with queue.consumer("SelectOnly(reserve=1)") as consumer:
+                with pytest.raises(UsageError):
+                    await consumer.reserve(0)
+                waiting = asyncio.create_task(consumer.reserve(1, wait_s=None))
+                await asyncio.sleep(0)
+                waiting.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await waiting
+                submission = await queue.submit([b"a"], metadata={"reserve": 1})
+                [block] = (await consumer.reserve(1, wait_s=None)).blocks
+                assert block.submission_id == submission.id
+            await submission.cancel()
+
+    run(work())

@@ -13,13 +13,13 @@ from collections.abc import Iterator
 import pytest
 
 import opsq.types
-from opsq.client.aio.chunk import AsyncChunk
+from opsq.client.aio.chunk import AsyncChunk, AsyncReservation
 from opsq.client.aio.consumer import AsyncConsumer
 from opsq.client.aio.queue import AsyncQueue
 from opsq.client.aio.submission import AsyncSubmission
 from opsq.client.aio.verdict_sender import AsyncVerdictSender
 from opsq.client.core.consume_options import AsyncRunOptions, ConsumerOptions, RunOptions
-from opsq.client.sync.chunk import Chunk
+from opsq.client.sync.chunk import Chunk, Reservation
 from opsq.client.sync.consumer import Consumer
 from opsq.client.sync.queue import Queue
 from opsq.client.sync.submission import Submission
@@ -30,32 +30,22 @@ PAIRS: list[tuple[type, type]] = [
     (Submission, AsyncSubmission),
     (Chunk, AsyncChunk),
     (Consumer, AsyncConsumer),
+    (Reservation, AsyncReservation),
 ]
 
 DIFFERENT = {
     "Queue.open": "the embedded queue, which has no event loop",
     "Chunk.described": "what the chunk was made of; the blocking one asks its consumer",
-    "Consumer.take": "for loops that are driven from outside, as those of `opsq consume`; an event loop needs none",
-    "Consumer.want": "as take",
-    "Consumer.poll": "as take",
-    "Consumer.fileno": "as take",
-    "Consumer.next_poll_s": "as take",
-    "Consumer.unsettled_count": "as take",
-    "Consumer.reserve": "blocks of chunks by hand: for throughput that a Python event loop does not reach",
-    "Consumer.reservations": "as reserve",
-    "Consumer.complete_blocks": "as reserve",
-    "Consumer.fail_blocks": "as reserve",
-    "Consumer.release_blocks": "as reserve",
+    "Consumer.poll": "for loops over selectors, as that of `opsq consume`; an event loop needs none",
+    "Consumer.fileno": "as poll",
+    "Consumer.next_poll_s": "as poll",
     "Consumer.reserve_chunks": "chunk by chunk, in several calls at once: for who serves others on an event loop",
     "Consumer.share_chunk": "as reserve_chunks",
     "Chunk.share": "as reserve_chunks",
     "Consumer.reader": "what chunks of this side call",
-    "Consumer.describe": "as reader",
     "Consumer.name": "as reader",
     "Consumer.read": "as reader",
     "Consumer.look": "as reader",
-    "Consumer.release_chunk": "as reader",
-    "Consumer.fail_chunk": "as reader",
     "Consumer.attachment": "as reader",
     "Consumer.complete_chunk": "as reader",
     "Consumer.extend": "as reader",

@@ -23,6 +23,7 @@ def test_promised_names_are_these() -> None:
         "AsyncChunk",
         "AsyncConsumer",
         "AsyncQueue",
+        "AsyncReservation",
         "AsyncSubmission",
         "Backoff",
         "Bury",

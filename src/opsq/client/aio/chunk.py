@@ -5,13 +5,14 @@ It only carries what was granted and passes the verdict on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from opsq import traces
 from opsq.client.aio.verdict_sender import AsyncVerdictSender
 from opsq.client.core.chunk_base import ChunkBase
 from opsq.client.core.held_block import HeldBlock, Result
+from opsq.client.core.reservation_base import ReservationBase
 from opsq.client.core.verdict_batch import FailedRun
 from opsq.wire.messages import NewSubmission, SubmissionContent
 
@@ -99,13 +100,13 @@ class AsyncChunk(ChunkBase):
         self._take_verdict()
         self._end_span("failed", reason=reason)
         failed = FailedRun(reason, exit_status, signal, self._run_s(run_s), delay_s, not retry)
-        await self._consumer.fail_chunk(self._block, self._bit, failed)
+        await self._consumer.fail_blocks([self._block], failed, 1 << self._bit)
 
     async def release(self) -> None:
         """Give it back; see `Chunk.release`."""
         self._take_verdict()
         self._end_span("released")
-        await self._consumer.release_chunk(self._block, self._bit)
+        await self._consumer.release_blocks([self._block], 1 << self._bit)
 
     async def share(self) -> None:
         """Let others have it too: no attempt is counted, and it can be completed as long as none of them has.
@@ -118,3 +119,41 @@ class AsyncChunk(ChunkBase):
     async def extend(self, lease_s: float | None = None) -> None:
         """Move its deadline; see `Chunk.extend`."""
         await self._consumer.extend(self._block, self._bit, lease_s)
+
+
+class AsyncReservation(ReservationBase):
+    """Many chunks at once; see `Reservation`. Give it one verdict as a whole: `await` it.
+
+    Attributes:
+        chunks_count: how many chunks; 0: nothing was free in time.
+        is_empty: nothing can come any more without a new submission.
+    """
+
+    __slots__ = ()
+
+    _consumer: AsyncVerdictSender
+
+    async def read(self) -> AsyncIterator[bytes]:
+        """The bytes of the chunks, read block by block in a thread; see `Reservation.read`."""
+        for block in self.held_blocks:
+            described = await self._consumer.describe(block.submission_id)
+            for data in await self._consumer.look(
+                described,
+                lambda reader, block=block: list(reader.read_block(block.number, block.granted)),  # type: ignore[misc]
+            ):
+                yield data
+
+    async def complete(self, results: Sequence[Result] | None = None, *, run_s: float = 0.0) -> None:
+        """Report all as done; see `Reservation.complete`."""
+        self._take_completion(results)
+        await self._consumer.complete_blocks(self.held_blocks, results, run_s)
+
+    async def fail(self, reason: str = "", *, delay_s: float | None = None, retry: bool = True) -> None:
+        """Report that all attempts failed; see `Chunk.fail`."""
+        self._take_verdict()
+        await self._consumer.fail_blocks(self.held_blocks, FailedRun(reason, delay_s=delay_s, is_final=not retry))
+
+    async def release(self) -> None:
+        """Give all back; see `Reservation.release`."""
+        self._take_verdict()
+        await self._consumer.release_blocks(self.held_blocks)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec.structs import replace
 
-from opsq.client.aio.chunk import AsyncChunk
+from opsq.client.aio.chunk import AsyncChunk, AsyncReservation
 from opsq.client.aio.verdict_sender import AsyncVerdictSender
-from opsq.client.core.consumer_base import Ask
+from opsq.client.core.consumer_base import RETRY_S, Ask
 from opsq.client.core.verdict_batch import FLUSH_S
 from opsq.errors import UsageError
 from opsq.ids import mask_indexes
-from opsq.wire.messages import CancelWait
+from opsq.wire.messages import CancelWait, Reserve
 
 if TYPE_CHECKING:
     from opsq.client.core.consume_options import AsyncRunOptions
@@ -69,25 +69,61 @@ class AsyncConsumer(AsyncVerdictSender):
         Raises:
             UsageError, OpsqError: see `Consumer.reserve`.
         """
-        self._surface()
         request = self._new_reserve(count, wait_s, until_empty=False)
-        ask = Ask(request if strategy is None else replace(request, strategy=str(strategy)))
-        try:
-            await self._flush(ask)
-            await self._link.wait_until(ask.is_over)
-        finally:
-            if self._asks.pop(ask.request.id, None) is not None and not self._link.is_closed:
-                self._link.send([CancelWait(ask.request.id)])  # what comes now is given back
-        if ask.error is not None:
-            raise ask.error
-        self._ledger.start_all(ask.blocks)
-        if ask.blocks:
-            self._flush_within(FLUSH_S)
+        reserved = await self._reserved_by(request if strategy is None else replace(request, strategy=str(strategy)))
         return [
-            AsyncChunk(self, block, bit, await self._describe(block.submission_id))
-            for block in ask.blocks
+            AsyncChunk(self, block, bit, await self.describe(block.submission_id))
+            for block in reserved.held_blocks
             for bit in mask_indexes(0, block.granted)
         ]
+
+    async def reserve(self, count: int, *, wait_s: float | None = 0.0, until_empty: bool = False) -> AsyncReservation:
+        """Reserve up to `count` chunks at once, as one reservation; see `Consumer.reserve`."""
+        return await self._reserved_by(self._new_reserve(count, wait_s, until_empty))
+
+    async def reservations(
+        self, count: int, *, ahead: int = 2, until_empty: bool = True, wait_s: float | None = None
+    ) -> AsyncIterator[AsyncReservation]:
+        """Reserve in bulk, again and again, with `ahead` reserves on their way; see `Consumer.reservations`."""
+        asks: list[Ask] = []
+        try:
+            while not self._is_stopping:
+                self._surface()
+                while len(asks) < ahead:
+                    asks.append(Ask(self._new_reserve(count, wait_s, until_empty)))
+                    await self._flush(asks[-1])
+                await self._link.wait_until(asks[0].is_over)
+                reservation = self._reservation(asks.pop(0))
+                if reservation.chunks_count:
+                    yield reservation
+                elif reservation.is_empty or wait_s is not None:
+                    break
+                else:
+                    await self._link.wait_until(self._is_stopped, RETRY_S)
+            await self.flush()
+        finally:
+            await self._give_back()
+
+    async def want(self, count: int | None = None, *, wait_s: float | None = None, until_empty: bool = False) -> None:
+        """Have chunks reserved ahead, unless a reserve is on its way; see `Consumer.want`."""
+        if self._ask is None and not self._is_stopping and time.monotonic() >= self._ask_at:
+            self.is_ended = False
+            self._ask = Ask(self._new_reserve(count or self._prefetch.next_count(), wait_s, until_empty))
+            await self._flush(self._ask)
+
+    async def take(self) -> AsyncChunk | None:
+        """The next chunk that was reserved ahead; see `Consumer.take`."""
+        self._surface()
+        taken = self._ledger.take_chunk()
+        if taken is None:
+            return None
+        self._prefetch.count_taken()
+        is_fresh, self._is_fresh = self._is_fresh, False
+        if is_fresh:
+            await self._flush()
+        else:
+            self._flush_within(FLUSH_S)
+        return AsyncChunk(self, *taken, await self.describe(taken[0].submission_id))
 
     async def run_each_chunk(
         self,
@@ -151,18 +187,11 @@ class AsyncConsumer(AsyncVerdictSender):
 
     async def _next(self, wait_s: float | None, until_empty: bool) -> AsyncChunk | None:
         while not self._is_stopping:
-            self._surface()
             if self._prefetch.is_ahead_due(self._ledger.ready_count) and not self.is_ended:
-                await self._want(wait_s, until_empty)
-            taken = self._ledger.take_chunk()
-            if taken is not None:
-                self._prefetch.count_taken()
-                is_fresh, self._is_fresh = self._is_fresh, False
-                if is_fresh:
-                    await self._flush()
-                else:
-                    self._flush_within(FLUSH_S)
-                return AsyncChunk(self, *taken, await self._describe(taken[0].submission_id))
+                await self.want(wait_s=wait_s, until_empty=until_empty)
+            chunk = await self.take()
+            if chunk is not None:
+                return chunk
             if self._ask is not None:
                 if self._verdicts.buffered_count:
                     await self._flush()
@@ -173,11 +202,25 @@ class AsyncConsumer(AsyncVerdictSender):
                 await self._flush()
                 await self._link.wait_until(self._is_stopped, pause_s)
             else:
-                await self._want(wait_s, until_empty)
+                await self.want(wait_s=wait_s, until_empty=until_empty)
         return None
 
-    async def _want(self, wait_s: float | None, until_empty: bool) -> None:
-        if self._ask is None and time.monotonic() >= self._ask_at:
-            self.is_ended = False
-            self._ask = Ask(self._new_reserve(self._prefetch.next_count(), wait_s, until_empty))
-            await self._flush(self._ask)
+    async def _reserved_by(self, request: Reserve) -> AsyncReservation:
+        """What a reserve brings; several may wait at once, and one that is cancelled brings nothing."""
+        self._surface()
+        ask = Ask(request)
+        try:
+            await self._flush(ask)
+            await self._link.wait_until(ask.is_over)
+        finally:
+            if self._asks.pop(ask.request.id, None) is not None and not self._link.is_closed:
+                self._link.send([CancelWait(ask.request.id)])  # what comes now is given back
+        return self._reservation(ask)
+
+    def _reservation(self, ask: Ask) -> AsyncReservation:
+        if ask.error is not None:
+            raise ask.error
+        self._ledger.start_all(ask.blocks)
+        if ask.blocks:
+            self._flush_within(FLUSH_S)
+        return AsyncReservation(self, ask.blocks, is_empty=ask.reply is None or ask.reply.is_empty)

@@ -6,7 +6,7 @@ This file owns when to send and what to wait for on an event loop; what is held 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from opsq.client.aio.link import AsyncLink
@@ -133,14 +133,25 @@ class AsyncVerdictSender(ConsumerBase):
         )
         await self._send_if_full()
 
-    async def fail_chunk(self, block: HeldBlock, bit: int, failed: FailedRun) -> None:
-        """See `AsyncChunk.fail`."""
-        self._verdicts.fail(block, 1 << bit, failed)
+    async def complete_blocks(
+        self, blocks: Sequence[HeldBlock], results: Sequence[Result] | None, run_s: float
+    ) -> None:
+        """See `AsyncReservation.complete`."""
+        for result in results or ():
+            check_result(result)
+        if results is not None and max(map(len, results), default=0) > RESULT_INLINE_BYTES:
+            results = await self._store_results(blocks, results)
+        self._enter_completed(blocks, results, run_s)
+        await self._send_if_full(is_bulk=True)
+
+    async def fail_blocks(self, blocks: Sequence[HeldBlock], failed: FailedRun, mask: int | None = None) -> None:
+        """See `AsyncReservation.fail` and `AsyncChunk.fail`."""
+        self._enter_failed(blocks, failed, mask)
         await self._send_if_full()
 
-    async def release_chunk(self, block: HeldBlock, bit: int) -> None:
-        """See `AsyncChunk.release`."""
-        self._verdicts.release(block, 1 << bit)
+    async def release_blocks(self, blocks: Sequence[HeldBlock], mask: int | None = None) -> None:
+        """See `AsyncReservation.release` and `AsyncChunk.release`."""
+        self._enter_released(blocks, mask)
         await self._send_if_full()
 
     async def share_chunk(self, block: HeldBlock, bit: int) -> None:
@@ -179,15 +190,12 @@ class AsyncVerdictSender(ConsumerBase):
             self._attachments = {submission_id: reply.attachment}
         return self._attachments.get(submission_id)
 
-    # --- inside -------------------------------------------------------------------------------------------------------
+    async def describe(self, submission_id: int) -> SubmissionContent:
+        """What the daemon said of a submission.
 
-    def _next_id(self) -> int:
-        return self._link.next_id()
-
-    def _is_settled(self) -> bool:
-        return self._verdicts.is_settled or bool(self._verdicts.errors)
-
-    async def _describe(self, submission_id: int) -> SubmissionContent:
+        Raises:
+            NotFound: it was removed.
+        """
         described = self._ledger.known(submission_id)
         if described is None:
             reply = await self._link.call(Describe(self._link.next_id(), [submission_id]), Described)
@@ -197,11 +205,19 @@ class AsyncVerdictSender(ConsumerBase):
             self._ledger.learn(described)
         return described
 
-    async def _send_if_full(self) -> None:
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _next_id(self) -> int:
+        return self._link.next_id()
+
+    def _is_settled(self) -> bool:
+        return self._verdicts.is_settled or bool(self._verdicts.errors)
+
+    async def _send_if_full(self, *, is_bulk: bool = False) -> None:
         """After a verdict: send if enough has come together, wait if too much is unanswered."""
         verdicts = self._verdicts
-        is_full = verdicts.buffered_count >= BUFFERED_LIMIT_COUNT or verdicts.buffered_bytes >= BUFFERED_LIMIT_BYTES
-        if is_full or self._is_waiting():
+        is_full = verdicts.buffered_count >= BUFFERED_LIMIT_COUNT and not is_bulk
+        if is_full or verdicts.buffered_bytes >= BUFFERED_LIMIT_BYTES or self._is_waiting():
             await self._flush()
         else:
             self._flush_within(FLUSH_S)
@@ -244,6 +260,15 @@ class AsyncVerdictSender(ConsumerBase):
             stored = await asyncio.to_thread(writer.append, result)
             self._unsynced.add(submission_id)
         return (stored.object, stored.offset, stored.length)
+
+    async def _store_results(self, blocks: Sequence[HeldBlock], results: Sequence[Result]) -> list[Result]:
+        owners = (block for block in blocks for _ in range(block.granted.bit_count()))
+        return [
+            await self._store_result(await self.describe(block.submission_id), result)
+            if len(result) > RESULT_INLINE_BYTES and isinstance(result, bytes)
+            else result
+            for block, result in zip(owners, results, strict=True)
+        ]
 
     async def _give_back(self) -> None:
         """Release what has no verdict, and wait a little for the answers."""

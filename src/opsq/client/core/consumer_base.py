@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 from opsq.client.core.arguments import converted
 from opsq.client.core.consume_options import OnLost
-from opsq.client.core.held_block import HeldBlock, Lost
+from opsq.client.core.held_block import HeldBlock, Lost, Result
 from opsq.client.core.ledger import Ledger
 from opsq.client.core.pending_requests import id_of
 from opsq.client.core.prefetch import Prefetch
-from opsq.client.core.verdict_batch import UNANSWERED_LIMIT_COUNT, VerdictBatch
+from opsq.client.core.verdict_batch import UNANSWERED_LIMIT_COUNT, FailedRun, VerdictBatch
 from opsq.errors import OpsqError, Refused, StorageFull, UsageError
 from opsq.wire.messages import ChunkMask, Draining, ErrorReply, HeldChunks, Reply, Request, Reserve, Reserved, Revoked
 
@@ -98,6 +98,11 @@ class ConsumerBase(ABC):
         with self._lock:
             return dict(self._ledger.expired)
 
+    @property
+    def unsettled_count(self) -> int:
+        """How many reports were not sent, or were not answered."""
+        return self._verdicts.buffered_count + self._verdicts.unanswered_count
+
     # --- what a loop waits for ----------------------------------------------------------------------------------------
 
     def _has_news(self) -> bool:
@@ -119,6 +124,30 @@ class ConsumerBase(ABC):
             self._on_lost(self._ledger.lost.popleft())
         if self._verdicts.errors:
             raise self._verdicts.errors.popleft()
+
+    # --- verdicts on blocks -------------------------------------------------------------------------------------------
+
+    def _enter_completed(self, blocks: Sequence[HeldBlock], results: Sequence[Result] | None, run_s: float) -> None:
+        """Enter that all chunks of some blocks are done."""
+        first = 0
+        with self._lock:
+            for block in blocks:
+                count = block.granted.bit_count()
+                part = None if results is None else results[first : first + count]
+                self._verdicts.complete(block, block.granted, part, run_s=run_s / len(blocks))
+                first += count
+
+    def _enter_failed(self, blocks: Sequence[HeldBlock], failed: FailedRun, mask: int | None) -> None:
+        """Enter that attempts failed; None: at all chunks of the blocks."""
+        with self._lock:
+            for block in blocks:
+                self._verdicts.fail(block, block.granted if mask is None else mask, failed)
+
+    def _enter_released(self, blocks: Sequence[HeldBlock], mask: int | None) -> None:
+        """Enter that chunks are given back; None: all of the blocks."""
+        with self._lock:
+            for block in blocks:
+                self._verdicts.release(block, block.granted if mask is None else mask)
 
     # --- what is sent -------------------------------------------------------------------------------------------------
 

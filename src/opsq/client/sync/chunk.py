@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from opsq import traces
 from opsq.client.core.chunk_base import ChunkBase
-from opsq.client.core.held_block import HeldBlock, Result
+from opsq.client.core.held_block import Result
+from opsq.client.core.reservation_base import ReservationBase
 from opsq.client.core.verdict_batch import FailedRun
 from opsq.client.sync.verdict_sender import VerdictSender
-from opsq.errors import UsageError
-from opsq.ids import SubmissionId
 
 if TYPE_CHECKING:
     from opsq.client.core.follow_ups import Follower
@@ -165,15 +164,7 @@ class Chunk(ChunkBase):
         self._consumer.extend(self._block, 1 << self._bit, lease_s)
 
 
-class BlockChunks(NamedTuple):
-    """Some chunks of a block in a reservation."""
-
-    submission_id: SubmissionId
-    block: int
-    mask: int
-
-
-class Reservation:
+class Reservation(ReservationBase):
     """Many chunks at once, in blocks and masks; nothing is made per chunk. Give it one verdict as a whole.
 
     Attributes:
@@ -181,19 +172,9 @@ class Reservation:
         is_empty: nothing can come any more without a new submission.
     """
 
-    __slots__ = ("_consumer", "_has_verdict", "chunks_count", "held_blocks", "is_empty")
+    __slots__ = ()
 
-    def __init__(self, consumer: VerdictSender, blocks: list[HeldBlock], *, is_empty: bool = False) -> None:
-        self._consumer = consumer
-        self._has_verdict = False
-        self.held_blocks = blocks
-        self.chunks_count = sum([block.granted.bit_count() for block in blocks])
-        self.is_empty = is_empty
-
-    @property
-    def blocks(self) -> list[BlockChunks]:
-        """What was reserved, in the order of the strategy."""
-        return [BlockChunks(block.submission_id, block.number, block.granted) for block in self.held_blocks]
+    _consumer: VerdictSender
 
     def read(self) -> Iterator[bytes]:
         """The bytes of the chunks: block by block, ascending in each; neighbours are read together.
@@ -214,9 +195,7 @@ class Reservation:
         Raises:
             UsageError: there are not as many results as chunks, or the reservation already has a verdict.
         """
-        if results is not None and len(results) != self.chunks_count:
-            raise UsageError(f"{len(results)} results were given for {self.chunks_count} chunks.")
-        self._take_verdict()
+        self._take_completion(results)
         self._consumer.complete_blocks(self.held_blocks, results, run_s)
 
     def fail(self, reason: str = "", *, delay_s: float | None = None, retry: bool = True) -> None:
@@ -232,8 +211,3 @@ class Reservation:
         """
         self._take_verdict()
         self._consumer.release_blocks(self.held_blocks)
-
-    def _take_verdict(self) -> None:
-        if self._has_verdict:
-            raise UsageError("This reservation already has a verdict.")
-        self._has_verdict = True

@@ -115,27 +115,17 @@ class VerdictSender(ConsumerBase):
             check_result(result)
         if results is not None and max(map(len, results), default=0) > RESULT_INLINE_BYTES:
             results = self._store_results(blocks, results)
-        first = 0
-        with self._lock:
-            for block in blocks:
-                count = block.granted.bit_count()
-                part = None if results is None else results[first : first + count]
-                self._verdicts.complete(block, block.granted, part, run_s=run_s / len(blocks))
-                first += count
+        self._enter_completed(blocks, results, run_s)
         self._send_if_full(is_bulk=True)
 
     def fail_blocks(self, blocks: Sequence[HeldBlock], failed: FailedRun, mask: int | None = None) -> None:
         """See `Reservation.fail` and `Chunk.fail`."""
-        with self._lock:
-            for block in blocks:
-                self._verdicts.fail(block, block.granted if mask is None else mask, failed)
+        self._enter_failed(blocks, failed, mask)
         self._send_if_full()
 
     def release_blocks(self, blocks: Sequence[HeldBlock], mask: int | None = None) -> None:
         """See `Reservation.release` and `Chunk.release`."""
-        with self._lock:
-            for block in blocks:
-                self._verdicts.release(block, block.granted if mask is None else mask)
+        self._enter_released(blocks, mask)
         self._send_if_full()
 
     def extend(self, block: HeldBlock, mask: int, lease_s: float | None) -> None:
@@ -234,11 +224,6 @@ class VerdictSender(ConsumerBase):
     def next_poll_s(self) -> float:
         """In how many seconds `poll` has something to do even if nothing arrives."""
         return self._link.next_poll_s()
-
-    @property
-    def unsettled_count(self) -> int:
-        """How many reports were not sent, or were not answered."""
-        return self._verdicts.buffered_count + self._verdicts.unanswered_count
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
