@@ -122,7 +122,7 @@ class ScheduleTable:
             self.ended.append((submission_id, name))
 
     def take_due(self, wall_ms: int) -> Iterator[KnownSchedule]:
-        """Those that may be due, one after the other; each is to be changed or planned before the next is taken."""
+        """Those that may be due, one after the other; each that is taken is to be changed or planned."""
         while self._due and self._due[0][0] <= wall_ms:
             due, name = heapq.heappop(self._due)
             known = self._known.get(name)

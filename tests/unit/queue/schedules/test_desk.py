@@ -9,7 +9,7 @@ import pytest
 
 from opsq.content import manifest
 from opsq.errors import Conflict, NotFound, UsageError
-from opsq.queue.schedules.desk import DUE_LIMIT
+from opsq.queue.schedules.desk import LOOK_LIMIT
 from opsq.queue.schedules.plan import Plan
 from opsq.queue.schedules.table import STALE_DUE, KnownSchedule, ScheduleTable
 from opsq.wire import messages as m
@@ -154,6 +154,25 @@ def test_years_of_minutes_are_passed_over_in_slices(rig: Rig) -> None:
         rig.settle()
     found = state(rig)
     assert (found.missed_count, found.fired_count) == (30 * 1440 - 1, 1)  # the last one was not late
+
+
+def test_look_at_the_clock_decides_no_more_for_many_that_are_behind_and_each_has_its_share(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        add(rig, schedule(f"late{number}", catch_up="none"))
+    rig.restart(away_s=30 * DAY_S + 30)
+    add(rig, schedule("z", catch_up="none"))
+    rig.pass_time(61)
+    looked_for: list[int] = []
+    after = Plan.after
+    monkeypatch.setattr(Plan, "after", lambda plan, instant: looked_for.append(instant) or after(plan, instant))
+    rig.tick()
+    rig.settle()
+    assert len(looked_for) <= 2 * LOOK_LIMIT
+    assert len(made(rig, "z")) == 1
+    assert state(rig, "late7").fired_count == 0
+    assert rig.engine.next_tick_s(rig.now) == 0
 
 
 def test_suspended_machine_catches_up_on_the_last_and_counts_the_rest(rig: Rig) -> None:
@@ -391,13 +410,13 @@ def test_from_and_until_bound_it(rig: Rig) -> None:
 
 
 def test_many_that_are_due_at_once_all_come(rig: Rig) -> None:
-    count = 3 * DUE_LIMIT
+    count = LOOK_LIMIT
     peer = rig.connect()
     for number in range(count):
         rig.send(peer, m.PutSchedule(next(rig.ids), schedule(f"s{number}", "@hourly")))
     rig.settle()
     rig.pass_time(3600)
-    for _ in range(4):
+    while rig.engine.next_tick_s(rig.now) == 0:
         rig.tick()
         rig.settle()
     assert rig.status().total.submissions_count == count
@@ -409,7 +428,7 @@ def test_many_that_are_due_at_once_all_come(rig: Rig) -> None:
 
 
 def test_start_with_many_looks_for_no_instant_and_misses_none(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    count = 2 * DUE_LIMIT
+    count = LOOK_LIMIT
     peer = rig.connect()
     for number in range(count):
         rig.send(peer, m.PutSchedule(next(rig.ids), schedule(f"s{number}", "@hourly")))
@@ -421,7 +440,7 @@ def test_start_with_many_looks_for_no_instant_and_misses_none(rig: Rig, monkeypa
         for _ in range(3):
             rig.tick()
     rig.pass_time(3600)
-    for _ in range(3):
+    while rig.engine.next_tick_s(rig.now) == 0:
         rig.tick()
         rig.settle()
     assert rig.status().total.submissions_count == count
