@@ -43,7 +43,6 @@ DIFFERENT = {
     "Consumer.share_chunk": "as reserve_chunks",
     "Chunk.share": "as reserve_chunks",
     "Consumer.reader": "what chunks of this side call",
-    "Consumer.name": "as reader",
     "Consumer.read": "as reader",
     "Consumer.look": "as reader",
     "Consumer.attachment": "as reader",

@@ -58,6 +58,8 @@ def administer(queue: opsq.Queue) -> Iterator[Event]:
     print(schedule.upcoming, explained.arms, queue.status(by="tenant").connections_count)
     queue.limit("tenant", "acme", concurrency=5, rate_per_s=2.0)
     queue.pause({"tenant": "acme"}, by_operator=True)
+    print([row.reason for row in queue.history(events=["failed"], metadata={"tenant": "acme"}, newest_first=True)])
+    print(queue.prune_history(older_than_s=3600.0, keep=10), queue.backup("copy.sqlite"), queue.check())
     return queue.events(since=1, follow=False, kinds=["submission"])
 
 
@@ -67,8 +69,10 @@ async def both() -> list[opsq.AsyncSubmission]:
         async for chunk in queue.consume("OldestFirst", batch=8, until_empty=True):
             await chunk.fail("no", delay_s=1.0, retry=True)
         async with queue.consumer("Random", lease_s=60.0, batch=3) as consumer:
-            tally = await consumer.run_each_chunk(fetched, concurrency=10, until_idle=True)
-            await consumer.run_each_operation(doubled, serialisation="json", concurrency=4)
+            tally = await consumer.run_each_chunk(fetched, concurrency=10, until_idle=True, max_runtime_s=9.0)
+            await consumer.run_each_operation(doubled, serialisation="json", jobs=4)
+            reservation: opsq.AsyncReservation = await consumer.reserve(64, wait_s=1.0, until_empty=True)
+            await reservation.complete([one async for one in reservation.read()], run_s=1.0)
         print(tally.completed_count, [event async for event in queue.events(since=1, follow=False)])
         await queue.add_schedule("hourly", "@hourly", replaces=True, title="hourly")
         return found

@@ -84,6 +84,11 @@ class AsyncVerdictSender(ConsumerBase):
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
+    @property
+    def name(self) -> str:
+        """The id under which the daemon knows this consumer now."""
+        return self._link.welcome.consumer
+
     async def flush(self, timeout_s: float | None = None) -> None:
         """Wait until every verdict is durable with the daemon; see `Consumer.flush`."""
         timeout_s = seconds("timeout_s", timeout_s)
@@ -255,7 +260,7 @@ class AsyncVerdictSender(ConsumerBase):
         async with self._syncing:
             writer = self._writers.get(submission_id)
             if writer is None:
-                writer = self._contents.result_writer(described, self._link.welcome.consumer)
+                writer = self._contents.result_writer(described, self.name)
                 self._writers[submission_id] = writer
             stored = await asyncio.to_thread(writer.append, result)
             self._unsynced.add(submission_id)
