@@ -11,9 +11,12 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from needs import lack
 
 PROGRAM = Path(__file__).with_name("user_program.py")
 
@@ -26,6 +29,8 @@ def mypy(folder: Path) -> str:
 
 def pyright(folder: Path) -> str:
     """What pyright says; basedpyright is that, from PyPI."""
+    if find_spec("basedpyright") is None:
+        lack("basedpyright: make venv")
     (folder / "pyrightconfig.json").write_text(json.dumps({"typeCheckingMode": "strict"}))
     command = [sys.executable, "-m", "basedpyright", "--pythonpath", sys.executable, "."]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True).stdout
