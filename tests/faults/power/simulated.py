@@ -14,6 +14,7 @@ import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest.mock import patch
 
 import apsw
 import msgspec
@@ -25,6 +26,7 @@ from faults.power.disk import Disk, Luck
 from faults.power.recording import recorded
 from opsq.queue import full_disk
 from opsq.queue.faults import Fatal
+from opsq.store import ballast
 from opsq.wire import messages as m
 from unit.model.driver import POLICY
 from unit.model.rig import Rig
@@ -34,6 +36,8 @@ LUCK = st.builds(Luck, st.sampled_from([0.0, 0.5, 0.9, 1.0]), st.sampled_from([0
 PLACES = st.integers(0, 1000)
 """Where among the writes of something the power goes, in thousandths."""
 STEPS_S = st.sampled_from([0.0, 0.0, 3.0, 60.0])
+SMALL_BALLAST_BYTES = 64 << 10
+"""Nothing here fills a real disk, and to write 8 MB at each start would take a tenth of the time."""
 MARK = "simulation"
 """A row of `meta` that tells whether a COMMIT which was cut is there."""
 
@@ -54,6 +58,7 @@ class PowerRig(Rig):
         if not place.exists():
             place.mkdir()
             self.recording = self._disk.enter_context(recorded(place))
+            self._disk.enter_context(patch.object(ballast, "BALLAST_BYTES", SMALL_BALLAST_BYTES))
             for name, content in self._tree.items():
                 descriptor = os.open(place / name, os.O_CREAT | os.O_WRONLY, 0o600)
                 os.write(descriptor, content or b"")
