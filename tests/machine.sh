@@ -50,7 +50,8 @@ for path in $paths; do
     imports=$imports:/opt/$count bound="$bound /opt/$count"
 done
 unset IFS
-mount -t tmpfs tmpfs usr/local/bin
+mount -t tmpfs tmpfs usr/local
+mkdir usr/local/bin usr/local/libexec
 cat > usr/local/bin/opsq << EOF
 #!/bin/sh
 PYTHONPATH=${imports#:} LD_LIBRARY_PATH=/opt/python/lib exec /opt/python/bin/$program -P -m opsq "\$@"

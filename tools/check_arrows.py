@@ -26,6 +26,7 @@ BASE = frozenset(
             "peer_credentials",
             "printable",
             "private_file",
+            "process_one",
             "titles",
             "tls_files",
             "units",

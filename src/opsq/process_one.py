@@ -9,6 +9,8 @@ import os
 import signal
 import sys
 
+is_child = False
+"""Whether the parent of this process is process 1, by `go_on_in_a_child`."""
 _PASSED_ON = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
 
 
@@ -17,10 +19,12 @@ def go_on_in_a_child() -> None:
 
     Orphans of the container become children of process 1, and stay as zombies unless it reaps them.
     """
+    global is_child  # noqa: PLW0603  # a fact of the process
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*_PASSED_ON, signal.SIGCHLD})
     child = os.fork()
     if child == 0:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        is_child = True
         return
     while sys.platform != "darwin":  # where there is no process 1 but launchd
         told = signal.sigwaitinfo({*_PASSED_ON, signal.SIGCHLD})

@@ -107,6 +107,27 @@ def test_queue_of_a_service_is_shared_by_a_group(computer: Machine) -> None:
     assert computer.run(f"{IN}opsq list", "eve").returncode == 7
 
 
+def test_consumer_gateway_and_notifier_work_beside_the_daemon(computer: Machine) -> None:
+    computer.ok("cat > /usr/local/libexec/work; chmod +x /usr/local/libexec/work", stdin="#!/bin/sh\ntr a-z A-Z\n")
+    computer.ok("mkdir /etc/opsq; cat > /etc/opsq/opsq.toml", stdin='[on]\ncompleted = ["touch", "/tmp/notified"]\n')
+    enable(computer, "opsq opsq-consumer opsq-gateway opsq-notify")
+    submission = computer.ok(f"{IN}opsq submit -", stdin="hello\n")
+    computer.ok(f"{IN}opsq wait {submission}")
+    assert computer.ok(f"{IN}opsq results {submission}") == "HELLO"
+    wait_until(lambda: computer.ok("find /tmp -name notified"), 60, "the notifier has run its program")
+    assert computer.ok("systemctl is-active opsq opsq-consumer opsq-gateway opsq-notify").split() == ["active"] * 4
+
+
+def test_two_users_have_a_queue_each(computer: Machine) -> None:
+    for user in ("ada", "bob"):
+        computer.ok(f"useradd --create-home --user-group {user}; chmod 0755 /home/{user}")
+        computer.ok(f"export HOME=/home/{user}; opsq start; echo {user} | opsq submit -", user)
+    for user, other in (("ada", "bob"), ("bob", "ada")):
+        computer.ok(f"export HOME=/home/{user}; test $(opsq list | wc -l) = 1; opsq doctor", user)
+        assert computer.run(f"opsq list --state-dir /home/{other}/.local/state/opsq", user).returncode == 7
+        assert computer.ok(f"export HOME=/home/{user}; opsq consume --until-empty -- cat >&2; opsq stop", user) == ""
+
+
 # --- a container --------------------------------------------------------------------------------------------------
 
 
@@ -137,5 +158,7 @@ def test_container_reaps_what_ends_in_it_and_needs_neither_its_root_nor_privileg
         orphans = found.ok("for _ in 1 2 3; do sleep 0.01 & echo $!; done").split()
         gone = " && ".join(f"[ ! -e /proc/{pid} ]" for pid in orphans)
         wait_until(lambda: found.run(gone).returncode == 0, 60, "no zombie is left")
+        refused = found.run(f"{IN}opsq restart", uid)
+        assert (refused.returncode, "podman restart" in refused.stderr) == (5, True)
         os.kill(found.init, signal.SIGTERM)
         assert found.process.wait(60) == 0

@@ -10,6 +10,7 @@ import os
 
 import msgspec
 
+from opsq import process_one
 from opsq.daemon.lifecycle import is_locked
 from opsq.errors import OpsqError
 from opsq.private_file import changing
@@ -76,4 +77,4 @@ def _restart_command() -> str:
     label = os.environ.get("XPC_SERVICE_NAME", "0")  # launchd's; "0" in a terminal
     if label != "0" and os.getppid() == 1:
         return f"launchctl kickstart -k {'system' if os.getuid() == 0 else f'gui/{os.getuid()}'}/{label}"
-    return ""
+    return "podman restart CONTAINER, outside of it" if process_one.is_child else ""
