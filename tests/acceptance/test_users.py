@@ -120,6 +120,39 @@ def test_consumer_that_may_not_read_content_stops_and_nothing_is_counted(state_d
     assert ok(ALICE, state_dir, "results", submission) == LARGE.decode().strip()
 
 
+THREADS = """
+import opsq
+with opsq.connect() as q, q.consumer("OldestFirst") as consumer:
+    consumer.run_each_chunk(lambda chunk: chunk.data, until_empty=True)
+"""
+LOOP = """
+import asyncio, opsq
+async def work(chunk):
+    return await chunk.data()
+async def main():
+    async with opsq.connect_async() as q, q.consumer("OldestFirst") as consumer:
+        await consumer.run_each_chunk(work, until_empty=True)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("code", ["", THREADS, LOOP], ids=["program", "threads", "loop"])
+def test_consumer_that_may_not_write_results_stops_and_nothing_is_counted(state_dir: Path, code: str) -> None:
+    """Its user may read everything in the store."""
+    state_dir.chmod(0o711)
+    ok(ALICE, state_dir, "start", "--socket-mode", "0666")
+    submission = ok(ALICE, state_dir, "submit", "-", "--bytes", "64K", stdin=LARGE)
+    for path in (state_dir / "content", *(state_dir / "content").rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    words = [] if code else ["consume", "--until-empty", "--", "cat"]
+    done = run_as(BOB, state_dir, *words, code=code)
+    assert done.returncode == (1 if code else 7)
+    assert f"may not be written by uid {BOB}" in done.stderr.decode()
+    assert attempts(state_dir) == []
+    ok(ALICE, state_dir, "consume", "--until-empty", "--", "cat")
+    assert counts(state_dir, submission)["state"] == "completed"
+
+
 def test_content_that_vanishes_with_its_store_is_counted_against_no_chunk(state_dir: Path) -> None:
     ok(ALICE, state_dir, "start")
     submission = ok(ALICE, state_dir, "submit", "-", "--bytes", "64K", stdin=LARGE)
