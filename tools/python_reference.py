@@ -222,12 +222,12 @@ def class_body(name: str, kind: type) -> str:
     own = list(members(name, kind))
     made = [one for one in own if one.name.endswith(".__init__")]
     text = f"{signature(made[0], name.rpartition('.')[2])}\n.PP\n" if made else ""
-    doc = kind.__doc__ or ""
+    doc = inspect.cleandoc(kind.__doc__ or "")  # Python 3.13 has taken the indentation away already
     if kind.__name__ == "Consumer":  # whose arguments are those of `Queue.consumer`
-        doc = re.sub(r" {8}(open_wire|is_polled): .*\n", "", doc)
+        doc = re.sub(r" {4}(open_wire|is_polled): .*(?:\n|$)", "", doc)
     elif plain(kind.__name__) in MADE_BY_OTHERS:
-        doc = re.sub(r"\n\n    Args:\n(?: {8}.*\n)+", "\n", doc)
-    text += body(inspect.cleandoc(doc))
+        doc = re.sub(r"\n\nArgs:\n(?: {4}.*(?:\n|$))+", "\n", doc)
+    text += body(doc.strip())
     if issubclass(kind, opsq.errors.OpsqError):
         text += f".PP\nCode {kind.code}, exit status {kind.exit_status}.\n"
     elif told := told_bases(kind):
