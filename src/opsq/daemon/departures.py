@@ -13,8 +13,8 @@ from opsq.queue.engine import Peer
 TURN_PEERS = 64
 """How many peers leave in one turn of the event loop: a few milliseconds."""
 
-CALLS_OF_PEER = 10
-"""With so many calls that wait a peer takes as long again to leave."""
+THINGS_OF_PEER = 10
+"""With so many calls that wait, or reservations, a peer takes as long again to leave."""
 
 
 class Departures:
@@ -45,7 +45,7 @@ class Departures:
         left = TURN_PEERS
         while self._leaving and left > 0:
             peer = self._leaving.popleft()
-            left -= 1 + peer.parked_count // CALLS_OF_PEER
+            left -= 1 + (peer.parked_count + len(peer.reservation_ids)) // THINGS_OF_PEER
             self._leave(peer)
         if self._leaving:
             self._soon(self._turn)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from opsq.clock import now
-from opsq.daemon.departures import CALLS_OF_PEER, TURN_PEERS, Departures
+from opsq.daemon.departures import THINGS_OF_PEER, TURN_PEERS, Departures
 from opsq.queue.engine import Peer
 
 
@@ -28,13 +28,14 @@ def test_many_leave_in_order_some_in_each_turn() -> None:
     assert len(gone) == len(peers) + 1
 
 
-def test_those_with_many_calls_that_wait_leave_fewer_at_a_time() -> None:
+def test_those_with_many_calls_that_wait_or_reservations_leave_fewer_at_a_time() -> None:
     gone: list[Peer] = []
     calls: list[Callable[[], None]] = []
     departures = Departures(gone.append, calls.append)
     peers = [Peer("", now()) for _ in range(3)]
     for peer in peers:
-        peer.parked_count = TURN_PEERS // 2 * CALLS_OF_PEER
+        peer.parked_count = TURN_PEERS // 4 * THINGS_OF_PEER
+        peer.reservation_ids = dict.fromkeys(range(TURN_PEERS // 4 * THINGS_OF_PEER))
         departures.add(peer)
     calls.pop()()
     assert gone == peers[:2]
