@@ -24,7 +24,7 @@ INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no
 UV_COMPILE = $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes --no-annotate --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test check unit lint docs bench soak mutants venv lock clean
+.PHONY: help demo demo-spark test check unit lint docs bench soak mutants release venv lock clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1 - \2/p' Makefile | sort
@@ -64,6 +64,10 @@ soak: $(DEV) ## run the property and fault tests for hours with fresh random inp
 mutants: $(DEV) ## change one line at a time and name the changes that no test notices; ARGS="--promises --count 200 store"
 	@test -f .mutants/coverage || $(BIN)/python tools/mutants.py map
 	$(BIN)/python tools/mutants.py run $(ARGS)
+
+release: $(DEV) ## build what a release is into dist, check it and try it out, and write its notes; publishes nothing
+	$(INSTALL) 'twine>=6.1'
+	$(BIN)/python tools/release.py
 
 venv: $(DEV) ## set up .venv with everything that development needs
 

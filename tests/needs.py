@@ -17,6 +17,7 @@ INSTALL = {
     "curl": "apt install curl / brew install curl",
     "fish": "apt install fish / brew install fish",
     "java": "apt install openjdk-17-jre-headless / brew install openjdk@17, or pip install 'opsq[spark-java]'",
+    "git": "apt install git / brew install git",
     "man": "apt install man-db / brew install man-db",
     "openssl": "apt install openssl / brew install openssl@3",
     "ps": "apt install procps",
