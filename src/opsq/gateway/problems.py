@@ -46,11 +46,19 @@ _LATER = {"Retry-After": "5"}
 """In seconds: a daemon that is being restarted is back by then."""
 
 
+_NEWER = {413: "Content Too Large", 416: "Range Not Satisfiable", 422: "Unprocessable Content"}
+
+
 def status_of(error: OpsqError) -> int:
     """The status that says what happened."""
     if error.cause in _NO_DISK:
         return 507
     return next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
+
+
+def phrase(status: int) -> str:
+    """What a status is called in RFC 9110, whatever Python calls it: before 3.13 some have older names."""
+    return _NEWER.get(status) or HTTPStatus(status).phrase
 
 
 def problem(status: int, code: str, detail: str, hint: str = "", headers: dict[str, str] | None = None) -> JSONResponse:
@@ -61,7 +69,7 @@ def problem(status: int, code: str, detail: str, hint: str = "", headers: dict[s
         detail: what happened, and to what.
         hint: what to do next; may be empty.
     """
-    body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail, "code": code}
+    body = {"type": "about:blank", "title": phrase(status), "status": status, "detail": detail, "code": code}
     if hint:
         body["hint"] = hint
     headers = {401: _CHALLENGE, 503: _LATER}.get(status, {}) | (headers or {})

@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable, Iterator
-from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -17,7 +16,7 @@ from opsq.documents.shape import Shape
 from opsq.errors import NotPermitted, OpsqError, TooManyConnections, Unreachable, UsageError, VersionMismatch
 from opsq.gateway.api.endpoint import EVENT_STREAM, JSON, Endpoint, is_list, takes_nothing
 from opsq.gateway.connections import UnknownToken
-from opsq.gateway.problems import MEDIA_TYPE, STATUSES
+from opsq.gateway.problems import MEDIA_TYPE, STATUSES, phrase
 from opsq.version import __version__
 from opsq.wire.roles import PERMITTED, ROLES
 
@@ -132,10 +131,10 @@ def _responses(endpoint: Endpoint, schema_of: dict[Any, Any]) -> dict[str, Any]:
     answer = endpoint.hints["return"]
     other = {"schema": _BINARY} if endpoint.produces != EVENT_STREAM else {}
     content = {endpoint.produces: {"schema": schema_of[answer]} if answer in schema_of else other}
-    good = {"description": HTTPStatus(endpoint.status).phrase, "content": content}
+    good = {"description": phrase(endpoint.status), "content": content}
     found: dict[str, Any] = {str(endpoint.status): good}
     for status in endpoint.statuses:
-        found[str(status)] = {"description": HTTPStatus(status).phrase} | ({"content": content} if status < 300 else {})
+        found[str(status)] = {"description": phrase(status)} | ({"content": content} if status < 300 else {})
     codes: dict[int, set[str]] = {status: {"http"} for status in (408, 431)}
     errors: tuple[type[OpsqError], ...] = (*_ALWAYS, *endpoint.fails)
     for error in errors:
@@ -144,7 +143,7 @@ def _responses(endpoint: Endpoint, schema_of: dict[Any, Any]) -> dict[str, Any]:
         codes |= {413: codes.get(413, set()) | {"http"}, 415: {"http"}}
     for status, names in sorted(codes.items()):
         found[str(status)] = {
-            "description": f"{HTTPStatus(status).phrase}: {', '.join(sorted(names))}",
+            "description": f"{phrase(status)}: {', '.join(sorted(names))}",
             "content": {MEDIA_TYPE: {"schema": schema_of[Problem]}},
         }
     return found
