@@ -97,7 +97,7 @@ ARROWS: dict[str, frozenset[str]] = {
     "paths": frozenset(),
     "setting_kinds": frozenset(),
     "clock": frozenset(),
-    "filesystem": frozenset(),
+    "filesystem": frozenset({"units"}),
     "fsync": frozenset(),
     "ids": frozenset({"errors"}),
     "units": frozenset({"errors"}),

@@ -11,6 +11,8 @@ import re
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
+from opsq.units import counted
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -41,8 +43,8 @@ class Space(NamedTuple):
 
     def __str__(self) -> str:
         if self.has_inodes:
-            return f"{self.free_bytes} bytes free"
-        return f"no inodes left ({self.free_bytes} bytes are free, but there can be no more files)"
+            return f"{counted(self.free_bytes, 'byte')} free"
+        return f"no inodes left (with {counted(self.free_bytes, 'byte')} free, there can be no more files)"
 
 
 def is_no_room(error: BaseException | None) -> bool:

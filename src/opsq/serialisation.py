@@ -25,6 +25,7 @@ from typing import Any
 import msgspec
 
 from opsq.errors import InputUnreadable, UsageError
+from opsq.units import counted
 
 _ENCODE_ERRORS = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
 _DECODE_ERRORS = (ValueError, RecursionError, msgspec.MsgspecError)
@@ -230,7 +231,7 @@ class MessagePack(Serialisation):
             end = start + int.from_bytes(data[end:start], "big")
             if end > size:
                 raise InputUnreadable(
-                    f"The batch behind record {len(records)} is cut off: {end - size} bytes are missing."
+                    f"The batch behind record {len(records)} is cut off, and lacks {counted(end - size, 'byte')}."
                 )
             batch = data[start:end]
             try:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from opsq.units import format_duration, format_size, parse_duration, parse_size, split_address
+from opsq.units import format_duration, format_number, format_size, parse_duration, parse_size, split_address
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -106,7 +106,12 @@ def choice(*choices: str) -> Kind:
 
 
 def _number(
-    parse: Callable[[str], float], low: float, high: float, *, unit: str = "", is_whole: bool = False
+    parse: Callable[[str], float],
+    low: float,
+    high: float,
+    write: Callable[[Any], str] = format_number,
+    *,
+    is_whole: bool = False,
 ) -> Callable[[object], Any]:
     """Read a number between `low` and `high`: text by `parse`, a TOML number as it is."""
 
@@ -117,7 +122,7 @@ def _number(
         if is_whole and found % 1:
             raise ValueError(f"{given!r} is not a whole number")
         if not low <= found <= high:
-            raise ValueError(f"{given!r} is not between {low:g} and {high:g}{unit}")
+            raise ValueError(f"{given!r} is not between {write(low)} and {write(high)}")
         return int(found) if is_whole else float(found)
 
     return read
@@ -143,12 +148,12 @@ def count(low: int, high: int) -> Kind:
 
 def duration(low: float, high: float = 1e9) -> Kind:
     """A duration in seconds."""
-    return Kind(_number(parse_duration, low, high, unit=" seconds"), format_duration, "D")
+    return Kind(_number(parse_duration, low, high, format_duration), format_duration, "D")
 
 
 def size(low: int, high: int) -> Kind:
     """A size in bytes."""
-    return Kind(_number(parse_size, low, high, unit=" bytes", is_whole=True), format_size, "SIZE")
+    return Kind(_number(parse_size, low, high, format_size, is_whole=True), format_size, "SIZE")
 
 
 PATH = Kind(_path, metavar="FILE")

@@ -17,6 +17,7 @@ from opsq.errors import InputUnreadable, UsageError
 from opsq.paths import SOCKET_PATH_LIMIT_BYTES, default_state_dir, socket_of, user_folder
 from opsq.setting_kinds import Kind
 from opsq.targets import ON, WEBHOOK, Command, Webhook, merged
+from opsq.units import counted
 
 SYSTEM_FILE = "/etc/opsq/opsq.toml"
 STRATEGIES = "strategies"
@@ -189,7 +190,8 @@ def load(
         values["socket"], sources["socket"] = socket_of(state_dir, sources["state_dir"])
     elif len(os.fsencode(values["socket"])) > SOCKET_PATH_LIMIT_BYTES:
         raise UsageError(
-            f"The socket path from {sources['socket']} has {len(os.fsencode(values['socket']))} bytes, and a Unix"
+            f"The socket path from {sources['socket']} has "
+            f"{counted(len(os.fsencode(values['socket'])), 'byte')}, and a Unix"
             f" socket allows {SOCKET_PATH_LIMIT_BYTES}: {values['socket']}",
             hint="Give a shorter path by --socket or OPSQ_SOCKET.",
         )

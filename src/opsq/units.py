@@ -150,7 +150,19 @@ def format_roughly(size_bytes: int) -> str:
     for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
         if size_bytes >= 1 << power:
             return f"{size_bytes / (1 << power):.1f} {unit}"
-    return f"{size_bytes} bytes"
+    return counted(size_bytes, "byte")
+
+
+def counted(number: object, noun: str) -> str:
+    """A number of things, in words: `1 chunk`, `2 chunks`, `0 deliveries`."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number} {noun[:-1]}ies" if noun.endswith("y") else f"{number} {noun}s"
+
+
+def format_number(number: float) -> str:
+    """A number as people write it, without an exponent: `0.5`, `1000000`."""
+    return f"{number:.0f}" if number == int(number) else f"{number:g}"
 
 
 def signal_name(number: int) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from shlex import quote
 from typing import Any, Protocol
 
-from opsq.units import format_roughly, format_span
+from opsq.units import counted, format_number, format_roughly, format_span
 
 Details = Mapping[str, Any]
 """What a sentence needs: numbers, names, and metadata pairs as one would type them."""
@@ -32,9 +32,7 @@ REFUSALS: dict[str, str] = {
     "too_many_parked": (
         "{limit} calls of this connection are already waiting.\nWait for fewer at once, or open more connections."
     ),
-    "too_many_operations": (
-        "{limit} operations of this connection are already in progress.\nWait until one has ended."
-    ),
+    "too_many_operations": ("{limit:operation} of this connection are already in progress.\nWait until one has ended."),
     "too_many_unread": "More than {limit} of replies were not read.\nRead replies while sending requests.",
     "impossible_field": "{field} is not possible: {complaint}.",
     "wrong_request": "{request} cannot be used here.",
@@ -70,7 +68,7 @@ REFUSALS: dict[str, str] = {
         "Schedule {name} catches up on nothing, so there is nothing to bound.\n"
         "Leave out the bound, or catch up on the last or on all."
     ),
-    "long_backfill": "That is more than {limit} instants.\nBackfill a shorter period, then the next.",
+    "long_backfill": "That is more than {limit:instant}.\nBackfill a shorter period, then the next.",
     # What a submission may be.
     "built_in_key": "The metadata key {key!r} is built in.\nChoose another name for the key.",
     "weight_without_pair": "A weight for {key!r} needs that key in the metadata.",
@@ -93,11 +91,11 @@ REFUSALS: dict[str, str] = {
         "The submission waits for more than {limit} others, so it cannot be made sure that none of them waits for it.\n"
         "Leave out its pairs that are waited for, or wait for one that waits for the others."
     ),
-    "long_content": "The content description has {size_bytes} bytes; the limit is {limit_bytes}.",
+    "long_content": "The content description has {size_bytes:byte}; the limit is {limit_bytes}.",
     "long_attachment": (
-        "The attachment has {size_bytes} bytes; the limit is {limit_bytes}.\nAttach a path or URL instead."
+        "The attachment has {size_bytes:byte}; the limit is {limit_bytes}.\nAttach a path or URL instead."
     ),
-    "long_title": "The title has {size_bytes} bytes; the limit is {limit_bytes}.\nShorten it; metadata can say more.",
+    "long_title": "The title has {size_bytes:byte}; the limit is {limit_bytes}.\nShorten it; metadata can say more.",
     "title_character": "A title cannot have the character {character}.\nWrite it on one line, as plain text.",
     "withdrawn": "The request {key} was withdrawn, so it makes no submission.\nSubmit again, with a new request key.",
     "other_content": (
@@ -111,7 +109,7 @@ REFUSALS: dict[str, str] = {
     "one_key_needed": "Find needs either a request key or an idempotency key.",
     # Room.
     "over_backlog": (
-        "{chunks} chunks are more than the {limit} that may be unfinished at once.\n"
+        "{chunks:chunk} are more than the {limit} that may be unfinished at once.\n"
         "Submit them in parts, or raise the daemon's setting max_backlog_chunks."
     ),
     "backlog": (
@@ -123,11 +121,11 @@ REFUSALS: dict[str, str] = {
         "Wait until they have found room, or raise the daemon's setting max_backlog_chunks."
     ),
     "disk": (
-        "There is no room on the disk: {folder} has {free_bytes} bytes left; {floor_bytes} must stay free.\n"
+        "There is no room on the disk: {folder} has {free_bytes:byte} left; {floor_bytes} must stay free.\n"
         "{removable} Then try again, or lower the daemon's setting min_free_bytes."
     ),
     "disk_for_content": (
-        "There is no room on the disk: {folder} has {free_bytes} bytes left, and {wanted_bytes} are to be written; "
+        "There is no room on the disk: {folder} has {free_bytes:byte} left, and {wanted_bytes} are to be written; "
         "{floor_bytes} must stay free.\n"
         "{removable} Then try again, or lower the daemon's setting min_free_bytes."
     ),
@@ -326,7 +324,7 @@ class _Words(string.Formatter):
         if not format_spec:
             return str(value)
         form = _FORMS.get(format_spec)
-        return form(value) if form is not None else f"{value} {format_spec}{'' if value == 1 else 's'}"
+        return form(value) if form is not None else counted(value, format_spec)
 
 
 def _slots(details: Details) -> str:
@@ -334,7 +332,7 @@ def _slots(details: Details) -> str:
     if "bound" not in details:
         return "all that the strategy allows is taken"
     if "pair" in details:
-        return "{pair} has {count} of {bound} chunks reserved".format_map(details)
+        return f"{details['pair']} has {details['count']} of {counted(details['bound'], 'chunk')} reserved"
     return "{count} of its {bound} slots are taken by chunks reserved or in back-off".format_map(details)
 
 
@@ -393,7 +391,7 @@ _FORMS: dict[str, Callable[[Any], str]] = {
     "span": format_span,
     "left": lambda left_s: f"{format_span(left_s)} left" if left_s > 0 else "about to expire",
     "past": lambda state: "was cancelled" if state == "cancelled" else state,
-    "short": lambda number: f"{number:g}",
+    "short": format_number,
     "name": lambda name: name or "somebody",
     "pairs": lambda pairs: pairs or "everything",
     "selection": lambda pairs: pairs or "--all",

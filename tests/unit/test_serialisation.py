@@ -127,7 +127,7 @@ def test_a_missing_last_line_end_and_odd_bytes(name: str, data: bytes, records: 
             MessagePack().encode([1]) + MessagePack().encode([2, "x"]),
             "Record 3 is not the expected MessagePack.*Expected `int`",
         ),
-        (MessagePack(), b"\0\0\0\x05\x91", "behind record 0 is cut off: 4 bytes"),
+        (MessagePack(), b"\0\0\0\x05\x91", "behind record 0 is cut off, and lacks 4 bytes"),
         (MessagePack(), MessagePack().encode([7]) + b"\0", "behind record 1 is cut off"),
         (MessagePack(), b"\0\0\0\x01\x07", "behind record 0 is not a MessagePack array"),
         (MessagePack(), b"\0\0\0\x02\x91\xc1", "behind record 0 is not a MessagePack array"),

@@ -19,6 +19,7 @@ from opsq.ids import SubmissionId, made_at
 from opsq.options import values
 from opsq.options.conditions import SubmissionConditions
 from opsq.options.option import option
+from opsq.units import counted
 from opsq.wire.messages import Changed, List, Listed, Request, SubmissionState
 
 DRY_RUN = option("--dry-run", "Change nothing; list the submissions that would change.")
@@ -153,7 +154,7 @@ def change_submissions(
                 for page in pages(daemon, where)
             )
     if count:
-        caller.remark(f"{values.counted(count, 'submission')} {'is' if count == 1 else 'are'} {change.done}.")
+        caller.remark(f"{counted(count, 'submission')} {'is' if count == 1 else 'are'} {change.done}.")
     elif ids and failure is None:
         caller.remark(f"Nothing was {change.done}: {'it' if len(ids) == 1 else 'they'} had already ended.")
     elif not ids:

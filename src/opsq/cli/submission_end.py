@@ -23,7 +23,7 @@ from opsq.documents.progress_meter import ProgressMeter
 from opsq.documents.submission_text import ending, named
 from opsq.errors import TimedOut, Unreachable, WorkFailed
 from opsq.ids import SubmissionId
-from opsq.options import values
+from opsq.units import counted
 from opsq.wire.messages import ErrorReply, Heartbeat, Show, Shown, SubmissionState, Wait
 
 if TYPE_CHECKING:
@@ -186,6 +186,6 @@ def _wait(
                 if submission_id is not None:
                     ended[submission_id] = reply.submission
         if asked and deadline is not None and time.monotonic() >= deadline:
-            raise TimedOut(f"{values.counted(len(asked), 'submission')} had not ended in time.")
+            raise TimedOut(f"{counted(len(asked), 'submission')} had not ended in time.")
         if not replies:
             daemon.send([Heartbeat(daemon.next_id()), *(Show(daemon.next_id(), i) for i in bars.wanted(ended))])

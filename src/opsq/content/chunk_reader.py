@@ -25,6 +25,7 @@ from opsq.content.manifest import (
 )
 from opsq.errors import ContentMissing, NotFound, StoreNotVisible
 from opsq.ids import mask_indexes
+from opsq.units import counted
 
 _COALESCED_BYTES = 8 << 20
 """Adjacent chunks are read together up to this size."""
@@ -234,7 +235,8 @@ class ChunkReader:
         if 0 <= index < self.content.chunks_count:
             return index
         raise NotFound(
-            f"There is no chunk {index}: the submission has {self.content.chunks_count} chunks, numbered from 0."
+            f"There is no chunk {index}: the submission has "
+            f"{counted(self.content.chunks_count, 'chunk')}, numbered from 0."
         )
 
     def _bounds(self, index: int) -> tuple[int, int]:

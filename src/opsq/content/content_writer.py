@@ -48,6 +48,7 @@ from opsq.content.manifest import (
 from opsq.content.splitter import DEFAULT_CHUNK_LIMIT_BYTES, Splitting
 from opsq.errors import Bug, ChunkTooLarge, ContentChanged
 from opsq.fsync import sync_descriptor, sync_path
+from opsq.units import counted
 
 PART_LIMIT_BYTES = 1 << 30
 """A part ends with the first chunk that reaches this size."""
@@ -228,7 +229,8 @@ class ContentWriter:
         with self._all_or_nothing():
             if size > self._limit_bytes:
                 raise ChunkTooLarge(
-                    f"Chunk {self.chunks_count} has {size} bytes; the chunk limit is {self._limit_bytes} bytes.",
+                    f"Chunk {self.chunks_count} has {counted(size, 'byte')}; the chunk "
+                    f"limit is {counted(self._limit_bytes, 'byte')}.",
                     hint=LIMIT_HINT,
                 )
             self._append(chunk, [self.total_bytes + size])

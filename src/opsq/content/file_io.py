@@ -22,6 +22,7 @@ from opsq.errors import (
     StoreNotVisible,
 )
 from opsq.filesystem import is_no_room, room_left
+from opsq.units import counted
 from opsq.users import make_folder, open_file
 
 DESCRIPTORS_LIMIT = 64
@@ -180,7 +181,9 @@ class FileReader:
             _check_identity(path, descriptor.number, identity)
         if len(content) < size:
             end = offset + len(content)
-            raise ContentMissing(f"{os.fsdecode(path)} ends after {end} bytes, but had {offset + size} or more.")
+            raise ContentMissing(
+                f"{os.fsdecode(path)} ends after {counted(end, 'byte')}, but had {offset + size} or more."
+            )
         return content
 
     def open(self, path: str | bytes, identity: Identity | None = None, roots: Roots | None = None) -> int:

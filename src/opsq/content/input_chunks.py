@@ -16,6 +16,7 @@ from opsq.content.manifest import InputRange
 from opsq.content.record_boundaries import RecordCounter
 from opsq.content.splitter import DEFAULT_CHUNK_LIMIT_BYTES, OpenQuote, OverLimit, Splitter, Splitting, seek_ends
 from opsq.errors import ChunkTooLarge, InputUnreadable, UsageError
+from opsq.units import counted
 
 READ_BYTES = 1 << 20
 LIMIT_HINT = "Use smaller chunks, or raise the daemon's chunk_limit_bytes: see opsq.toml(5)."
@@ -174,14 +175,14 @@ def _open_quote(name: str, line: int) -> InputUnreadable:
 
 def _too_large(name: str, splitting: Splitting, limit_bytes: int, records_before: int) -> ChunkTooLarge:
     if splitting.by == "file":
-        return ChunkTooLarge(f"{name} exceeds the chunk limit of {limit_bytes} bytes.", hint=LIMIT_HINT)
+        return ChunkTooLarge(f"{name} exceeds the chunk limit of {counted(limit_bytes, 'byte')}.", hint=LIMIT_HINT)
     word = "record" if splitting.is_csv or splitting.delimiter != b"\n" else "line"
     number = records_before + 1
     if splitting.by == "bytes" or splitting.count == 1:
         what = f"{word.capitalize()} {number} of {name} exceeds"
     else:
         what = f"The {splitting.count} {word}s of {name} that start at {word} {number} exceed"
-    return ChunkTooLarge(f"{what} the chunk limit of {limit_bytes} bytes.", hint=LIMIT_HINT)
+    return ChunkTooLarge(f"{what} the chunk limit of {counted(limit_bytes, 'byte')}.", hint=LIMIT_HINT)
 
 
 class Plan(NamedTuple):

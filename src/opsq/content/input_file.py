@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, Self
 
 from opsq.errors import ContentChanged, InputUnreadable
+from opsq.units import counted
 
 if TYPE_CHECKING:
     from io import BufferedIOBase
@@ -210,7 +211,7 @@ class InputFile:
             return ""
         before, after = self._before, os.fstat(self.raw.fileno())
         if after.st_size < before.st_size:
-            what = f"was cut from {before.st_size} to {after.st_size} bytes"
+            what = f"was cut from {before.st_size} to {counted(after.st_size, 'byte')}"
         elif after.st_size == before.st_size and after.st_mtime_ns != before.st_mtime_ns:
             what = "was written to"
         else:
@@ -223,8 +224,8 @@ class InputFile:
         if size == self._before.st_size:
             return ""
         return (
-            f"{self.name} grew while it was read: its first {self.raw.tell()} bytes are used, so the last record may "
-            "not be whole."
+            f"{self.name} grew while it was read, of which opsq has the first {counted(self.raw.tell(), 'byte')}: "
+            "the last record may not be whole."
         )
 
     def _replacement(self) -> str:

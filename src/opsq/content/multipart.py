@@ -28,6 +28,7 @@ from opsq.content.manifest import (
 )
 from opsq.content.splitter import DEFAULT_CHUNK_LIMIT_BYTES
 from opsq.errors import ChunkTooLarge
+from opsq.units import counted
 
 _GATHER_BYTES = 1 << 20
 """Small chunks are buffered up to this size before they are written."""
@@ -107,7 +108,8 @@ class PartWriter:
         size_bytes = len(chunk)
         if size_bytes > self._limit_bytes:
             raise ChunkTooLarge(
-                f"A chunk of {size_bytes} bytes exceeds the chunk limit of {self._limit_bytes} bytes.",
+                f"A chunk of {counted(size_bytes, 'byte')} exceeds the chunk limit of "
+                f"{counted(self._limit_bytes, 'byte')}.",
                 hint="Use smaller chunks, or raise the daemon's chunk_limit_bytes.",
             )
         self._digest.update(chunk)

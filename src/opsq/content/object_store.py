@@ -24,6 +24,7 @@ from obstore.store import from_url
 from opsq.content.content_store import ObjectWriter, Store, check_name
 from opsq.content.file_io import Buffer
 from opsq.errors import Conflict, ContentMissing, NotPermitted, OpsqError, StoreNotVisible, UsageError
+from opsq.units import counted
 
 if TYPE_CHECKING:
     from obstore import WritableFile
@@ -99,7 +100,7 @@ class CloudStore(Store):
             raise self.failure(name, error) from error
         if len(content) < size:
             raise ContentMissing(
-                f"{self.url}/{name} ends after {offset + len(content)} bytes, but had {offset + size}."
+                f"{self.url}/{name} ends after {counted(offset + len(content), 'byte')}, but had {offset + size}."
             )
         return content
 

@@ -17,6 +17,7 @@ from typing import BinaryIO
 from opsq.content.content_store import Store
 from opsq.content.file_io import Buffer
 from opsq.errors import ContentMissing, OpsqError
+from opsq.units import counted
 
 _GATHER_BYTES = 1 << 20
 _SMALL_BYTES = 1 << 16
@@ -204,7 +205,7 @@ class _Joiner:
                 self._copiers.pop(0)
                 continue
             if count == 0:
-                raise ContentMissing(f"{path} ends after {position} bytes, but had {end} or more.")
+                raise ContentMissing(f"{path} ends after {counted(position, 'byte')}, but had {end} or more.")
             position += count
             self.written_bytes += count
         return position

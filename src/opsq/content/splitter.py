@@ -17,6 +17,7 @@ import msgspec
 from opsq.content.csv_records import CsvDialect, CsvScanner
 from opsq.content.record_boundaries import LINE_END, Delimited, Scanner, overlaps_itself
 from opsq.errors import UsageError
+from opsq.units import counted
 
 DEFAULT_CHUNK_BYTES = 1 << 20
 DEFAULT_CHUNK_LIMIT_BYTES = 64 << 20
@@ -84,7 +85,8 @@ class Splitting(msgspec.Struct, frozen=True):
         """
         if self.by == "bytes" and self.count > limit_bytes:
             raise UsageError(
-                f"Chunks of {self.count} bytes exceed the chunk limit of {limit_bytes} bytes: choose a smaller size."
+                f"Chunks of {counted(self.count, 'byte')} exceed the chunk limit of "
+                f"{counted(limit_bytes, 'byte')}: choose a smaller size."
             )
 
     def scanner(self) -> Scanner:

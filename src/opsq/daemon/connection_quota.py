@@ -9,6 +9,7 @@ from typing import Protocol
 
 from opsq.daemon.sockets import BACKLOG
 from opsq.errors import OpsqError, TooManyConnections
+from opsq.units import counted
 
 WAITING_LIMITS = {False: 2 * BACKLOG, True: BACKLOG}
 """How many connections may not have said hello, over TCP (True) and over the Unix socket. One more ends the oldest:
@@ -82,12 +83,12 @@ class ConnectionQuota:
         greeted = len(self._greeted[False]) + len(self._greeted[True])
         if is_tcp and len(self._greeted[True]) >= self._limits[True]:
             return TooManyConnections(
-                f"The daemon has reached its limit of {self._limits[True]} connections over TCP.",
+                f"The daemon has reached its limit of {counted(self._limits[True], 'connection')} over TCP.",
                 hint="Raise connection_limit and the limit of file descriptors (ulimit -n).",
             )
         if greeted >= self._limits[False]:
             return TooManyConnections(
-                f"The daemon has reached its limit of {self._limits[False]} connections.",
+                f"The daemon has reached its limit of {counted(self._limits[False], 'connection')}.",
                 hint="Raise connection_limit and the limit of file descriptors (ulimit -n).",
             )
         return None

@@ -19,6 +19,7 @@ from typing import Any
 
 from opsq.printable import printable
 from opsq.settings import Settings
+from opsq.units import counted
 from opsq.users import open_file
 
 _QUEUE_RECORDS = 10_000
@@ -146,7 +147,7 @@ class _Handler(logging.handlers.QueueHandler):
     def enqueue(self, record: logging.LogRecord) -> None:
         try:
             if self._dropped:
-                text = f"{self._dropped} records were dropped because the log could not be written fast enough"
+                text = f"the log lacks {counted(self._dropped, 'record')}, because it could not be written fast enough"
                 self.queue.put_nowait(logging.LogRecord("opsq", logging.WARNING, "", 0, text, None, None))
                 self._dropped = 0
             self.queue.put_nowait(record)

@@ -21,7 +21,7 @@ from opsq.errors import OpsqError, Unreachable
 from opsq.filesystem import network_filesystem, space
 from opsq.settings import Settings, config_paths
 from opsq.store.database import Database
-from opsq.units import format_duration, format_roughly
+from opsq.units import counted, format_duration, format_roughly
 from opsq.version import __version__
 from opsq.wire.messages import DaemonState
 
@@ -148,7 +148,10 @@ def _long_log(state: DaemonState, settings: Settings) -> Fact:
 def _descriptors(settings: Settings) -> Fact:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     is_enough = hard == resource.RLIM_INFINITY or hard >= settings.connection_limit
-    detail = f"{'no limit' if hard == resource.RLIM_INFINITY else hard} for {settings.connection_limit} connections"
+    detail = (
+        f"{'no limit' if hard == resource.RLIM_INFINITY else hard} for "
+        f"{counted(settings.connection_limit, 'connection')}"
+    )
     return Fact(
         "descriptors", is_enough, detail, "" if is_enough else "Raise the limit (ulimit -n), or lower connection_limit."
     )

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from opsq.errors import OpsqError, ProtocolError
+from opsq.units import counted
 from opsq.wire.frames import encode
 from opsq.wire.messages import ErrorReply, Reply
 
@@ -41,6 +42,9 @@ def write_replies(
     else:
         reply_id = getattr(replies[0], "id", 0)
         kind = type(replies[0]).__name__
-        text = f"The {kind} reply of {len(frame) - 4} bytes exceeds the frame limit of {limit_bytes} bytes."
+        text = (
+            f"The {kind} reply of {counted(len(frame) - 4, 'byte')} exceeds the frame limit "
+            f"of {counted(limit_bytes, 'byte')}."
+        )
         hint = "Request less at once, or raise frame_limit_bytes."
         transport.write(encode([ErrorReply(reply_id, ProtocolError.code, text, hint)]))

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from opsq.documents.submission_text import nth, pairs_text
 from opsq.strategy import explain as strategies
 from opsq.strategy.text import parse
+from opsq.units import counted
 from opsq.wire.messages import Arm, Explained
 
 
@@ -59,11 +60,11 @@ def front_text(arm: Arm) -> str:
         return "not used yet"
     walked = "walked to the end" if front["is_walked"] else "not walked to the end"
     if "values" in front:
-        values = f"{front['values']} values, {front['values_with_work']} with work"
-        return f"{walked}, {values}, {front['rows_visited']} rows visited so far"
+        values = f"{counted(front['values'], 'value')}, {front['values_with_work']} with work"
+        return f"{walked}, {values}, {counted(front['rows_visited'], 'row')} visited so far"
     level = "" if front["is_walked"] else f" (read level {front['read_level']})"
-    known = f"{front['known_free']} submissions known free, {front['set_aside']} set aside"
-    return f"{walked}{level}, {known}, {front['rows_visited']} rows visited so far"
+    known = f"{counted(front['known_free'], 'submission')} known free, {front['set_aside']} set aside"
+    return f"{walked}{level}, {known}, {counted(front['rows_visited'], 'row')} visited so far"
 
 
 def analysis_texts(arm: Arm) -> Iterator[tuple[str, str]]:
@@ -73,8 +74,8 @@ def analysis_texts(arm: Arm) -> Iterator[tuple[str, str]]:
         return
     offered, served = found["offered"], found["served"]
     if offered:
-        of = "one submission" if found["submissions"] == 1 else f"{found['submissions']} submissions"
-        chunks = "1 chunk" if offered == 1 else f"{offered} chunks"
+        of = "one submission" if found["submissions"] == 1 else f"{counted(found['submissions'], 'submission')}"
+        chunks = "1 chunk" if offered == 1 else f"{counted(offered, 'chunk')}"
         verdict = f"gives {chunks} of {of}; {found['calls']} calls for one chunk each get {served} in all"
     elif found["is_dry"]:
         verdict = "gives nothing: none of it may be handed out now"
@@ -88,6 +89,6 @@ def analysis_texts(arm: Arm) -> Iterator[tuple[str, str]]:
     aside = found["set_aside"]
     gates = [f"{count} at {gate}" for gate, count in aside.items()] if isinstance(aside, dict) else []
     yield "set aside", ", ".join(gates) or "none"
-    yield "busy", f"{found['reserved']} chunks reserved, {found['in_back_off']} in back-off"
+    yield "busy", f"{counted(found['reserved'], 'chunk')} reserved, {found['in_back_off']} in back-off"
     parts = [(name.removesuffix("_us").replace("_", "-"), us) for name, us in found.items() if name.endswith("_us")]
     yield "µs", ", ".join(f"{name} {us}" for name, us in parts)

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from opsq.errors import UsageError
+from opsq.units import counted
 
 LARGE_BYTES = 64 << 10
 LARGE_LIMIT_COUNT = 256
@@ -65,4 +66,4 @@ async def whole_body(request: Request, limit_bytes: int) -> bytes:
                 break
         else:
             return bytes(body)
-    raise TooLong(f"The body may have at most {limit_bytes} bytes here.")
+    raise TooLong(f"The body may have at most {counted(limit_bytes, 'byte')} here.")

@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from opsq.gateway.problems import problem
+from opsq.units import counted
 
 HEAD_LIMIT_BYTES = 64 << 10
 """The target and all headers."""
@@ -230,6 +231,6 @@ class ClientConnection(HttpToolsProtocol):
         ]
         oldest = min(waiting, key=lambda each: each._begun)
         if oldest is self:
-            self._refuse(503, f"{self._limit_count} connections wait for answers.")
+            self._refuse(503, f"{counted(self._limit_count, 'connection')} wait for answers.")
         else:
             oldest.transport.abort()

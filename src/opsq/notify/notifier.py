@@ -21,6 +21,7 @@ from opsq.clock import after, now
 from opsq.documents.events import EventDocument
 from opsq.notify.target import Delivery, Failure, Target
 from opsq.store.deliveries import Deliveries, NewDelivery, Waiting
+from opsq.units import counted
 from opsq.wire.messages import Event, EventRows
 
 WAITING_LIMIT = 10_000
@@ -312,7 +313,7 @@ class Notifier:
         told = f"{waiting.target}: delivery {waiting.id} ({waiting.subject}) failed: {failure.text}"
         if failure.is_final or attempts >= self._tries.most:
             self._deliveries.bury(waiting.id, attempts, at, failure.text)
-            self._on_failure(f"{told}; it is dead after {attempts} of {self._tries.most} attempts.")
+            self._on_failure(f"{told}; it is dead after {attempts} of {counted(self._tries.most, 'attempt')}.")
             return None
         delay_s = max(self._tries.delay_s(attempts), failure.retry_after_s)
         again = waiting._replace(attempts=attempts, due_at=at + round(delay_s * 1000))

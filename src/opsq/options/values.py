@@ -16,7 +16,7 @@ from opsq.ids import parse_submission_id
 from opsq.options.option import as_option
 from opsq.strategy.tree import KEY, KEY_HINT, parse_pairs, parse_value
 from opsq.titles import check_title
-from opsq.units import parse_duration, parse_size
+from opsq.units import counted, parse_duration, parse_size
 from opsq.wire.messages import RESERVATION_MIN_S, Backoff, Dependency
 
 VALUE_CHARACTERS = 1024
@@ -61,7 +61,7 @@ def metadata(pairs: Sequence[str]) -> dict[str, int | str]:
     for key, text in found.items():
         if isinstance(text, str) and len(text) > VALUE_CHARACTERS:
             raise UsageError(
-                f"The value of {key} has {len(text)} characters; {VALUE_CHARACTERS} are the limit.",
+                f"The value of {key} has {counted(len(text), 'character')}; {VALUE_CHARACTERS} are the limit.",
                 hint="Larger things go into --attach.",
             )
     return found
@@ -238,11 +238,6 @@ def title(origin: str, text: str) -> str:
     except UsageError as error:
         error.message = f"{origin}: {error.message}"
         raise
-
-
-def counted(number: int, noun: str) -> str:
-    """A number of things: `1 chunk`, `2 chunks`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def now_ms() -> int:

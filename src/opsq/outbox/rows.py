@@ -16,6 +16,7 @@ from opsq.client.core.arguments import check_result, converted
 from opsq.content.manifest import INLINE_LIMIT_BYTES, INLINE_LIMIT_COUNT, Content, encode
 from opsq.errors import AlreadyFinished, ChunkTooLarge, UsageError
 from opsq.ids import Handle, parse_handle
+from opsq.units import counted
 
 if TYPE_CHECKING:
     from opsq.client.core.chunk_base import ChunkBase
@@ -135,7 +136,9 @@ def complete(connection: DbConnection, chunk: ChunkBase | Handle | str, result: 
     check_result(result)
     result = converted("result", result, bytes, "bytes")
     if len(result) > ROW_LIMIT_BYTES:
-        raise ChunkTooLarge(f"The result has {len(result)} bytes; a row of an outbox takes {ROW_LIMIT_BYTES}.")
+        raise ChunkTooLarge(
+            f"The result has {counted(len(result), 'byte')}; a row of an outbox takes {ROW_LIMIT_BYTES}."
+        )
     if not _execute(raw, _COMPLETE[dialect], (handle.submission_id, handle.index, str(handle), result)):
         raise AlreadyFinished(
             f"Another transaction has completed chunk {handle.submission_id}/{handle.index}.",

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 from opsq.runner.exit_policy import ExitPolicy
 from opsq.runner.feeding.programs import Feeding
 from opsq.runner.polled_consumer import Until
+from opsq.units import counted
 
 _DESCRIPTORS_PER_JOB = 5
 _DESCRIPTORS_KEPT = 100
@@ -75,7 +76,7 @@ class ConsumeOptions(NamedTuple):
         wanted = self.jobs or cores_count()
         jobs = min(wanted, affordable_count())
         if jobs < wanted:
-            say(f"Only {jobs} programs run at once: more would exceed the limit of open files (ulimit -n).")
+            say(f"Only {counted(jobs, 'program')} run at once: more would exceed the limit of open files (ulimit -n).")
         return jobs
 
 

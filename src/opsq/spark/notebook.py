@@ -21,6 +21,7 @@ from opsq.spark.source.daemon_address import content_of, resolve, store_of
 from opsq.spark.source.result_fetch import SourceSubmission, check_final, find_source
 from opsq.spark.source.rule_options import camel_case, keyword_option, number_text
 from opsq.spark.source.source_options import DaemonOptions, ReadOptions, parse_read, parse_write
+from opsq.units import counted
 from opsq.wire.messages import UNFINISHED_STATES
 
 if TYPE_CHECKING:
@@ -205,7 +206,9 @@ def _check(queue: Queue, source: SourceSubmission, options: ReadOptions) -> None
     state = check_final(queue, source, skips_dead=options.skips_dead)
     lacking = state.chunks_count - state.completed_count
     if lacking:
-        warning = f"{lacking} of {state.chunks_count} chunks of submission {source.submission_id} have no result."
+        warning = (
+            f"{lacking} of {counted(state.chunks_count, 'chunk')} of submission {source.submission_id} have no result."
+        )
         warnings.warn(warning, stacklevel=4)
 
 

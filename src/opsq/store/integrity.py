@@ -12,6 +12,7 @@ from opsq.ids import block_mask, blocks_of, from_sql
 from opsq.store import history, meta
 from opsq.store.database import Database
 from opsq.store.submissions import FINAL_STATES
+from opsq.units import counted
 
 SHOWN = 100
 """Problems reported; a file with more is damaged all over."""
@@ -117,7 +118,7 @@ def _submission_problems(
         done = folded + completed.get(submission_id, 0)
         if pending + done + dead + dropped != total:
             found.append(
-                f"{name} has {total} chunks, but {pending} pending + {done} completed + {dead} dead "
+                f"{name} has {counted(total, 'chunk')}, but {pending} pending + {done} completed + {dead} dead "
                 f"+ {dropped} dropped."
             )
         if skipped != (pending if state in FINAL_STATES else 0) + dropped:
@@ -131,9 +132,11 @@ def _submission_problems(
         if state == "completed" and pending:
             found.append(f"{name} has {pending} pending chunks.")
         if not 0 <= frontier <= blocks_of(total):
-            found.append(f"{name} has {total} chunks, but its frontier is {frontier}.")
+            found.append(f"{name} has {counted(total, 'chunk')}, but its frontier is {frontier}.")
         if dead_rows != dead:
-            found.append(f"{name} has {dead_rows} dead letters, but {dead} chunks are counted as dead.")
+            found.append(
+                f"{name} has {counted(dead_rows, 'dead letter')}, but {counted(dead, 'chunk')} are counted as dead."
+            )
         if walked != (lanes + 1 if state == "open" else 0):
             found.append(f"{name} is in {walked} walks; it has {lanes} metadata pairs.")
         if coming != (lanes if state in {"blocked", "scheduled"} else 0):
@@ -196,7 +199,7 @@ def _lease_problems(connection: apsw.Connection, overlay: dict[int, dict[int, in
 
 def _dependency_problems(connection: apsw.Connection) -> list[str]:
     found = [
-        f"Submission {submission_id} is {state}, but waits for {count} others."
+        f"Submission {submission_id} is {state}, but waits for {counted(count, 'other')}."
         for submission_id, state, count in connection.execute(
             "SELECT s.id, s.state, (SELECT count(*) FROM dependency d WHERE d.submission_id = s.id AND outcome IS NULL)"
             " AS waits FROM submission s WHERE state != 'removed' AND (state = 'blocked') != (waits > 0)"

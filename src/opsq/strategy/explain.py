@@ -24,6 +24,7 @@ from opsq.strategy.tree import (
     Strategy,
     format_value,
 )
+from opsq.units import counted
 
 if TYPE_CHECKING:
     import apsw
@@ -97,7 +98,7 @@ def outline(strategy: Strategy, depth: int = 0) -> Iterator[tuple[int, str, str]
         case SelectOnly(key, value):
             own = f"SelectOnly({key}={format_value(value)})", f"only submissions with {key}={format_value(value)}:"
         case PreferDistinct(key, maximum):
-            few = "nothing" if maximum == 1 else f"fewer than {maximum} chunks"
+            few = "nothing" if maximum == 1 else f"fewer than {counted(maximum, 'chunk')}"
             own = f"PreferDistinct({key}, {maximum})", f"first each {key} with {few} reserved, then all:"
         case MaxSimultaneous(key, maximum):
             own = (

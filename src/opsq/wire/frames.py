@@ -13,6 +13,7 @@ import msgspec
 
 from opsq.errors import ProtocolError, UsageError
 from opsq.printable import printable
+from opsq.units import counted
 from opsq.wire.messages import Reply, Request
 
 FRAME_LIMIT_BYTES = 16 << 20
@@ -114,7 +115,10 @@ class FrameReader(Generic[T]):
             while len(buffer) - start >= 4:
                 length = int.from_bytes(buffer[start : start + 4], "big")
                 if length > self._limit_bytes:
-                    raise ProtocolError(f"A frame of {length} bytes exceeds the limit of {self._limit_bytes} bytes.")
+                    raise ProtocolError(
+                        f"A frame of {counted(length, 'byte')} exceeds the limit of "
+                        f"{counted(self._limit_bytes, 'byte')}."
+                    )
                 end = start + 4 + length
                 if len(buffer) < end:
                     break
@@ -133,7 +137,7 @@ class FrameReader(Generic[T]):
                     raise
             return self._salvage(frame)
         except UndecodableFrame as error:
-            raise ProtocolError(f"A frame of {len(frame)} bytes cannot be decoded: {error}.") from error
+            raise ProtocolError(f"A frame of {counted(len(frame), 'byte')} cannot be decoded: {error}.") from error
 
 
 # Created on first use: each takes milliseconds, and neither side needs the other's.

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from opsq.cli.app import GROUPS, HELP, VERBS, function_of
+from opsq.units import counted, format_number
 
 ROOT = Path(__file__).parents[3]
 BANNED = {
@@ -93,3 +94,36 @@ def test_banned_words_are_found():
     assert _PATTERN.search("Whoever asks")
     assert _PATTERN.search("So many records a chunk.")
     assert not _PATTERN.search("So many that it fails")
+
+
+NOUNS = (
+    "attempt|byte|character|chunk|column|connection|consumer|deliver(?:y|ie)|event|file|instant|line|operation|pair|"
+    "program|record|result|row|schedule|second|submission|task|token|value"
+)
+_COUNT = re.compile(rf"\{{([^{{}}:!]+)\}} (?:{NOUNS})s\b")
+
+
+def counts(path: Path) -> list[str]:
+    """What stands before a plural in the templates and f-strings of a module; names of constants are more than 1."""
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.lstrip().startswith("#")]
+    return [name for line in lines for name in _COUNT.findall(line) if not name.rpartition(".")[2].strip("_").isupper()]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "src").rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
+def test_numbers_of_things_are_written_by_one_function(path: Path):
+    """So that nothing has 1 chunks."""
+    assert counts(path) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "text"), [(1, "chunk", "1 chunk"), (0, "chunk", "0 chunks"), (2, "delivery", "2 deliveries")]
+)
+def test_number_of_things(number: int, noun: str, text: str):
+    """One is singular."""
+    assert counted(number, noun) == text
+
+
+@pytest.mark.parametrize(("number", "text"), [(1e6, "1000000"), (0.05, "0.05"), (1 << 53, "9007199254740992")])
+def test_number_has_no_exponent(number: float, text: str):
+    """As people write it."""
+    assert format_number(number) == text

@@ -20,9 +20,8 @@ from opsq.documents.progress_meter import ProgressMeter
 from opsq.documents.readable import clean
 from opsq.documents.submission_text import pairs_text
 from opsq.documents.submissions import ChunkEndShape, input_fields
-from opsq.options.values import counted
 from opsq.runner.progress import ChunkEnd, PoolProgress, ProgressViewer
-from opsq.units import signal_name
+from opsq.units import counted, signal_name
 
 if TYPE_CHECKING:
     from rich.progress import Progress

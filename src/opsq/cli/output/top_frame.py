@@ -18,8 +18,8 @@ from opsq.daemon.control_connection import full_disk
 from opsq.documents.readable import clean
 from opsq.documents.submission_text import description_of, ended, host_of, nth, pairs_text, span_of
 from opsq.documents.submissions import RunningShape, ranges
-from opsq.options.values import counted, now_ms
-from opsq.units import format_span
+from opsq.options.values import now_ms
+from opsq.units import counted, format_span
 from opsq.wire.messages import ConsumerState, DaemonState, HistoryEvent
 
 KEYS = "q quit  space pause  / text  m metadata  s state  o order"

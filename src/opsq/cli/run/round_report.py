@@ -18,7 +18,7 @@ from opsq.documents.readable import brief
 from opsq.documents.shape import ErrorShape
 from opsq.documents.submissions import RunDocument
 from opsq.errors import CommandNotExecutable, CommandNotFound, OpsqError, Unreachable, UsageError, WorkFailed
-from opsq.options.values import counted
+from opsq.units import counted
 from opsq.wire.messages import DeadChunk
 
 _NAMED_DEAD_COUNT = 3

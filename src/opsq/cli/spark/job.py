@@ -27,9 +27,10 @@ from opsq.cli.output.progress import DRAW_S, LINE_S
 from opsq.documents.progress_meter import ProgressMeter
 from opsq.errors import InputUnreadable, OpsqError, UsageError, WorkFailed
 from opsq.options.option import option, option_set
-from opsq.options.values import counted, pairs
+from opsq.options.values import pairs
 from opsq.runner.stop_signals import StopSignals
 from opsq.spark.spark_errors import LINE_LIMIT, first_line
+from opsq.units import counted
 from opsq.wire.messages import Counts
 
 if TYPE_CHECKING:

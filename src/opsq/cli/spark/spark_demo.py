@@ -18,6 +18,7 @@ from opsq.cli.output.installation_documents import DemoDocument
 from opsq.cli.spark.job import Session, opened
 from opsq.cli.spark.report_tables import Asked, write_report
 from opsq.errors import Bug, WorkFailed
+from opsq.units import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,14 +48,14 @@ def demo_spark(caller: Caller, *, tasks: int, is_kept: bool) -> None:
                 f"{submission_id}."
             )
             summary = jobs.run("working", lambda: _consume(jobs.spark, submission_id, tasks, state_dir))
-            at_work = ", ".join(f"{task.completed} chunks in task {task.task}" for task in summary.tasks)
+            at_work = ", ".join(f"{counted(task.completed, 'chunk')} in task {task.task}" for task in summary.tasks)
             say.step(f"Executors converted them to upper case, as consumers with the strategy {STRATEGY}: {at_work}.")
             found = jobs.run("reading", lambda: _read(jobs.spark, submission_id, state_dir))
             elapsed_s = time.monotonic() - began
             wanted = direct_count(map(Path, paths), is_upper=True)
             if wanted != found:
                 raise WorkFailed(f"The results are wrong: {found} instead of {wanted}.", hint="Please report this.")
-            count = f"{wanted.lines_count} lines, SHA-256 {wanted.digest[:8]}…"
+            count = f"{counted(wanted.lines_count, 'line')}, SHA-256 {wanted.digest[:8]}…"
             say.step(f"The results are a DataFrame, and a direct count without Spark agrees: {count}.")
             if not (caller.is_json or caller.is_quiet):
                 say.step("What happened to the chunks, as `opsq spark report --by tenant` reports it:")

@@ -8,6 +8,7 @@ from opsq.cli.caller import Caller
 from opsq.cli.lasting_connection import LastingConnection
 from opsq.cli.output.installation_documents import BackupDocument
 from opsq.options.option import argument
+from opsq.units import counted
 from opsq.wire.messages import Backup, Changed
 
 
@@ -26,7 +27,8 @@ def backup(
         store = daemon.welcome.store
     caller.document(BackupDocument(os.path.abspath(path), size_bytes))
     caller.remark(
-        f"{size_bytes} bytes were written to {path}. Chunks and large results are not in it: copy {_place(store)} too."
+        f"Wrote {counted(size_bytes, 'byte')} to {path}. Chunks and large results are not in it: "
+        f"copy {_place(store)} too."
     )
 
 

@@ -6,7 +6,7 @@ from opsq.cli.caller import Caller
 from opsq.cli.lasting_connection import LastingConnection
 from opsq.cli.output.installation_documents import CheckDocument
 from opsq.errors import DatabaseDamaged, Unreachable
-from opsq.options import values
+from opsq.units import counted
 from opsq.wire.messages import Check, Checked
 
 
@@ -19,7 +19,7 @@ def check(caller: Caller) -> None:
         problems = _check_stopped(caller, error)
     caller.lines(problems)
     failure = DatabaseDamaged(
-        f"The check found {values.counted(len(problems), 'problem')}.",
+        f"The check found {counted(len(problems), 'problem')}.",
         hint="Keep a copy of the file; restore a backup.",
     )
     caller.conclude(CheckDocument(problems), failure if problems else None)

@@ -30,6 +30,7 @@ from opsq.runner.feeding.program_kinds import check_command
 from opsq.runner.pool import consume as run
 from opsq.runner.pool_options import ConsumeOptions
 from opsq.runner.stderr_logs import check_folder
+from opsq.units import counted
 from opsq.wire.messages import List, Listed, RulesState, Show, Shown, ShowRules
 
 _REHEARSED_COUNT = 10
@@ -110,7 +111,7 @@ def consume(
         if is_childs:
             raise Exit(outcome.child_status)
         return
-    failure = WorkFailed(f"{values.counted(outcome.dead_count, 'chunk')} died.", hint="`opsq dead list` shows why.")
+    failure = WorkFailed(f"{counted(outcome.dead_count, 'chunk')} died.", hint="`opsq dead list` shows why.")
     _print_end(caller, replace(document, error=ErrorShape.of(failure)), viewer)
     reported = caller.report_error(failure)
     raise Exit(outcome.child_status) if is_childs else reported

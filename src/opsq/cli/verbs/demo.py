@@ -25,6 +25,7 @@ from opsq.content.splitter import Splitting
 from opsq.errors import Bug, WorkFailed
 from opsq.ids import SubmissionId
 from opsq.options.option import Whole, option
+from opsq.units import counted
 from opsq.wire.messages import Explain, Explained, Show, Shown
 
 STRATEGY = "OldestFirst"
@@ -58,7 +59,7 @@ def demo(
         submission_id = SubmissionId(created.submission_id)
         say.step(
             f"Submitted {len(paths)} source files of Python, {content.total_bytes / 1e6:.1f} MB,"
-            f" in {content.chunks_count} chunks."
+            f" in {counted(content.chunks_count, 'chunk')}."
         )
         command = _program()
         say.step(f"At work: {consumers} × opsq consume --until-empty -s {STRATEGY} -- {' '.join(command)}")
@@ -76,7 +77,9 @@ def demo(
         wanted, found = direct_count(map(Path, paths), is_upper=True), direct_count([output], is_upper=False)
         if wanted != found:
             raise WorkFailed(f"The results are wrong: {found} instead of {wanted}.", hint="Please report this.")
-        say.step(f"A direct count without opsq agrees: {wanted.lines_count} lines, SHA-256 {wanted.digest[:8]}….")
+        say.step(
+            f"A direct count without opsq agrees: {counted(wanted.lines_count, 'line')}, SHA-256 {wanted.digest[:8]}…."
+        )
         rate = content.chunks_count / worked_s
         say.step(
             f"{rate:.0f} chunks/s, {content.total_bytes / worked_s / 1e6:.1f} MB/s, a program started for each chunk."

@@ -7,7 +7,7 @@ from opsq.documents import rule_text
 from opsq.documents.strategies import RulesDocument
 from opsq.documents.submission_text import value_text
 from opsq.options import values
-from opsq.units import format_instant, format_span
+from opsq.units import format_instant, format_number, format_span
 from opsq.wire.messages import (
     LimitState,
     PauseState,
@@ -47,7 +47,7 @@ def _limit_row(state: LimitState, *, is_short: bool) -> list[object]:
 
 
 def _weight_row(state: WeightState) -> list[object]:
-    return ["weight", f"{state.key}={value_text(state.value)}", f"{state.weight:g}", "", "", ""]
+    return ["weight", f"{state.key}={value_text(state.value)}", f"{format_number(state.weight)}", "", "", ""]
 
 
 def _since(wall_ms: int, *, is_short: bool) -> str:

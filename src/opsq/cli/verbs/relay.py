@@ -11,11 +11,11 @@ from opsq.cli.caller import Caller
 from opsq.documents.outbox import AsideShape, LeftShape, RelayDocument
 from opsq.errors import OpsqError, UsageError, WorkFailed
 from opsq.options.option import Whole, argument, option, positive_duration
-from opsq.options.values import counted
 from opsq.outbox.hand_over import HandOver
 from opsq.outbox.relay import Relay
 from opsq.outbox.waiting_rows import Left, Outbox
 from opsq.runner.stop_signals import StopSignals
+from opsq.units import counted
 
 
 def relay(

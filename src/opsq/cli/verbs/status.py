@@ -18,6 +18,7 @@ from opsq.documents.submission_text import value_text
 from opsq.errors import Unreachable
 from opsq.options import values
 from opsq.options.option import duration, option
+from opsq.units import counted
 from opsq.wire.messages import Counts, DaemonState, Status
 
 if TYPE_CHECKING:
@@ -129,8 +130,7 @@ def _drawing(caller: Caller, state: DaemonState, by: str | None, meter: Progress
     head = Text()
     head.append(f"{state.state}", style="bold" if state.state == "running" else "bold magenta")
     head.append(
-        f"  pid {state.pid}, up {format_span(state.uptime_s)},"
-        f" {values.counted(state.connections_count, 'connection')}\n"
+        f"  pid {state.pid}, up {format_span(state.uptime_s)}, {counted(state.connections_count, 'connection')}\n"
     )
     head.append(f"{caller.target}, chosen by {caller.target_source}\n", style="dim")
     # A write-ahead log larger than the file may contain the free pages: they say nothing about the file then.
@@ -141,7 +141,7 @@ def _drawing(caller: Caller, state: DaemonState, by: str | None, meter: Progress
     if state.wal_kept_s:
         sizes += f" (kept for {format_span(state.wal_kept_s)} by a program that reads it)"
     left = "" if state.disk_free_bytes is None else f", {format_roughly(state.disk_free_bytes)} left on the disk"
-    unfolded = f", {values.counted(state.unfolded_count, 'outcome')} not folded yet" if state.unfolded_count else ""
+    unfolded = f", {counted(state.unfolded_count, 'outcome')} not folded yet" if state.unfolded_count else ""
     head.append(f"{sizes}{left}{unfolded}", style="dim")
     chunks = caller.new_table(("chunks", *_CHUNKS), right=frozenset(_CHUNKS))
     chunks.add_row("all", *map(str, _numbers(state.total)[1:]))
@@ -152,15 +152,13 @@ def _drawing(caller: Caller, state: DaemonState, by: str | None, meter: Progress
         there = StatusDocument.from_state(state, "", "").backlog
         allowed = "" if state.backlog_limit is None else f" of at most {state.backlog_limit}"
         parts.append(
-            Text(
-                f"backlog: {there}{allowed}; {values.counted(state.room_waiting_count, 'submission')} waiting for room"
-            )
+            Text(f"backlog: {there}{allowed}; {counted(state.room_waiting_count, 'submission')} waiting for room")
         )
     if state.state == "full":
         parts.append(Text(str(full_disk(state)), style="magenta"))
     parts += [Text(sentence, style="magenta") for sentence in caller.held_back("Waiting work", state.held_back)]
     if state.unmatched_count:
-        chunks_text = values.counted(state.unmatched_count, "waiting chunk")
+        chunks_text = counted(state.unmatched_count, "waiting chunk")
         text = f"No strategy of a connected consumer takes {chunks_text}: see `opsq explain ID`."
         parts.append(Text(text, style="magenta"))
     if by is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from opsq.cli.caller import Caller
 from opsq.cli.lasting_connection import LastingConnection
 from opsq.cli.output.installation_documents import VacuumDocument
+from opsq.units import counted
 from opsq.wire.messages import Changed, Vacuum
 
 
@@ -13,4 +14,4 @@ def vacuum(caller: Caller) -> None:
     with LastingConnection(caller) as daemon:
         size_bytes = daemon.call(Vacuum(daemon.next_id()), Changed).count
     caller.document(VacuumDocument(size_bytes))
-    caller.remark(f"{size_bytes} bytes were returned.")
+    caller.remark(f"Returned {counted(size_bytes, 'byte')}.")

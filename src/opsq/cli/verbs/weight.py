@@ -7,6 +7,7 @@ from opsq.cli.rule_match import warn_of_unmatched
 from opsq.errors import UsageError
 from opsq.options.option import argument
 from opsq.options.rule_options import key_and_value, weight_of
+from opsq.units import format_number
 from opsq.wire.messages import Changed, Weight
 
 
@@ -23,4 +24,4 @@ def weight(
         count = daemon.call(Weight(daemon.next_id(), key, value, number), Changed).count
         warn_of_unmatched(caller, daemon, {key: value})
     caller.changed(count)
-    caller.remark(f"{pair} has the weight {number:g} in Fair({key}) from its next turn on.")
+    caller.remark(f"{pair} has the weight {format_number(number)} in Fair({key}) from its next turn on.")

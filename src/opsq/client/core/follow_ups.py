@@ -23,6 +23,7 @@ from opsq.client.core.new_submission import (
 )
 from opsq.errors import UsageError
 from opsq.serialisation import Serialisation
+from opsq.units import counted
 from opsq.wire.messages import FOLLOW_UPS_LIMIT, NewSubmission, Welcome
 
 if TYPE_CHECKING:
@@ -115,7 +116,8 @@ def prepared(
         size_bytes = len(msgspec.msgpack.encode(made))
         if size_bytes > welcome.frame_limit_bytes - REST_BYTES:
             raise UsageError(
-                f"The {len(made)} follow-ups of a chunk take {size_bytes} bytes, more than a frame has room for.",
+                f"The {counted(len(made), 'follow-up')} of a chunk take "
+                f"{counted(size_bytes, 'byte')}, more than a frame has room for.",
                 hint="Make fewer with more chunks, or raise the daemon's frame_limit_bytes.",
             )
     except BaseException:

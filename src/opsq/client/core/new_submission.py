@@ -16,6 +16,7 @@ from opsq.client.core.content_access import Contents
 from opsq.errors import UsageError
 from opsq.ids import SubmissionId
 from opsq.titles import check_title
+from opsq.units import counted
 from opsq.wire.impossible_fields import checked
 from opsq.wire.messages import Backoff, CheckCapacity, Created, Dependency, NewSubmission, SubmissionContent, Welcome
 
@@ -226,7 +227,8 @@ def check_count(submissions: Sequence[NewSubmission]) -> None:
     """Refuse more submissions than a frame may carry."""
     if len(submissions) > SUBMISSIONS_LIMIT_COUNT:
         raise UsageError(
-            f"{len(submissions)} submissions are too many for one frame: {SUBMISSIONS_LIMIT_COUNT} are possible."
+            f"{counted(len(submissions), 'submission')} are too many for one frame: "
+            f"{SUBMISSIONS_LIMIT_COUNT} are possible."
         )
 
 

@@ -18,6 +18,7 @@ import msgspec
 
 from opsq.content.manifest import input_note
 from opsq.errors import READER_ERRORS, ContentChanged, InputUnreadable, UsageError
+from opsq.units import counted
 from opsq.wire.messages import NewSubmission
 
 if TYPE_CHECKING:
@@ -253,6 +254,6 @@ def _shortened(text: str, limit: int) -> str:
     """A text of at most `limit` characters: of a longer one the beginning and the end, where the user's frames are."""
     if len(text) <= limit:
         return text
-    left_out = f"\n… {len(text) - limit} characters left out …\n"
+    left_out = f"\n… {counted(len(text) - limit, 'character')} left out …\n"
     kept = limit - len(left_out)
     return text[: kept // 3] + left_out + text[len(text) - (kept - kept // 3) :]

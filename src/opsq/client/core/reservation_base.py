@@ -11,6 +11,7 @@ from typing import NamedTuple
 from opsq.client.core.held_block import HeldBlock, Result
 from opsq.errors import UsageError
 from opsq.ids import SubmissionId
+from opsq.units import counted
 
 
 class BlockChunks(NamedTuple):
@@ -46,7 +47,7 @@ class ReservationBase:
 
     def _take_completion(self, results: Sequence[Result] | None) -> None:
         if results is not None and len(results) != self.chunks_count:
-            raise UsageError(f"{len(results)} results were given for {self.chunks_count} chunks.")
+            raise UsageError(f"Got {counted(len(results), 'result')} for {counted(self.chunks_count, 'chunk')}.")
         self._take_verdict()
 
     def _take_verdict(self) -> None:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from opsq.client.core.administration import AsyncCaller, Caller, caller_name
 from opsq.client.core.new_submission import Moment, SubmitOptions, new_request_key, new_submission, to_ms
 from opsq.errors import UsageError
+from opsq.units import counted
 from opsq.wire.impossible_fields import checked
 from opsq.wire.messages import (
     BackfillSchedule,
@@ -73,7 +74,7 @@ def one_chunk(chunk: bytes, request_key: bytes) -> bytes:
 
     if len(chunk) > CHUNK_LIMIT_BYTES:
         raise UsageError(
-            f"The chunk has {len(chunk)} bytes; a schedule keeps at most {CHUNK_LIMIT_BYTES}.",
+            f"The chunk has {counted(len(chunk), 'byte')}; a schedule keeps at most {CHUNK_LIMIT_BYTES}.",
             hint="Schedule the name of a file, and have the program read it.",
         )
     return encode(Content(request_key.hex(), 1, len(chunk), inline=[chunk]))

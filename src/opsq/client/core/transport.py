@@ -16,6 +16,7 @@ from opsq.client.core.address import Address, TlsAddress, show_address
 from opsq.errors import NotPermitted, ProtocolError, Unreachable, UsageError
 from opsq.paths import SOCKET_PATH_LIMIT_BYTES, short_socket_owner
 from opsq.peer_credentials import peer_uid
+from opsq.units import counted
 from opsq.users import is_trusted, may_others_change
 from opsq.wire.frames import encode_requests
 from opsq.wire.messages import ErrorReply, Reply, Request, Welcome
@@ -76,7 +77,8 @@ def frames(requests: Sequence[Request], limit_bytes: int) -> Iterator[bytes]:
         return
     if len(requests) == 1:
         raise UsageError(
-            f"A {type(requests[0]).__name__} of {len(frame) - 4} bytes exceeds the frame limit of {limit_bytes} bytes.",
+            f"A {type(requests[0]).__name__} of {counted(len(frame) - 4, 'byte')} "
+            f"exceeds the frame limit of {counted(limit_bytes, 'byte')}.",
             hint="Send less at once, or raise the daemon's frame_limit_bytes.",
         )
     half = len(requests) // 2
@@ -156,7 +158,8 @@ def connected_socket(address: Address) -> socket.socket:
     length = len(os.fsencode(address))
     if length > SOCKET_PATH_LIMIT_BYTES:
         raise UsageError(
-            f"The socket path {address} has {length} bytes; a socket path may have {SOCKET_PATH_LIMIT_BYTES}.",
+            f"The socket path {address} has {counted(length, 'byte')}; a socket path "
+            f"may have {SOCKET_PATH_LIMIT_BYTES}.",
             hint="Choose a shorter one with --socket or OPSQ_SOCKET.",
         )
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

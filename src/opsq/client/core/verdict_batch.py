@@ -16,6 +16,7 @@ from opsq.client.core.held_block import HeldBlock, Result
 from opsq.client.core.ledger import Ledger
 from opsq.errors import Conflict, NotFound, OpsqError, StorageFull, UsageError
 from opsq.ids import mask_indexes
+from opsq.units import counted
 from opsq.wire.messages import (
     Complete,
     CompleteAndReserve,
@@ -116,7 +117,7 @@ class VerdictBatch:
             UsageError: there are not as many results as chunks.
         """
         if results is not None and len(results) != mask.bit_count():
-            raise UsageError(f"{len(results)} results were given for {mask.bit_count()} chunks.")
+            raise UsageError(f"Got {counted(len(results), 'result')} for {counted(mask.bit_count(), 'chunk')}.")
         live = mask & block.open
         block.open ^= live
         if not live:

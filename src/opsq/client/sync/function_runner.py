@@ -18,6 +18,7 @@ from opsq.client.core.drain_signals import DrainSignals
 from opsq.client.core.outcome import Outcome, Tally, check_counts, is_awaited, log_failure, outcome_of
 from opsq.content.manifest import known_input
 from opsq.errors import OpsqError, UsageError
+from opsq.units import counted
 
 if TYPE_CHECKING:
     from opsq.client.core.consume_options import Mode, OnInterrupt
@@ -290,7 +291,7 @@ def run(
         raise UsageError(f"mode is {mode!r}; it must be 'threads' or 'processes'.")
     tally = Run(source, slots, grace_s, on_failed).run(is_inline=mode == "threads" and jobs == 1)
     if tally.stop_signal == signal.SIGINT and on_interrupt == "raise":
-        raise KeyboardInterrupt(f"{tally.completed_count} chunks were completed, {tally.failed_count} failed")
+        raise KeyboardInterrupt(f"completed {counted(tally.completed_count, 'chunk')}, failed {tally.failed_count}")
     return tally
 
 

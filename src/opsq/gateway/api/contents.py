@@ -48,6 +48,7 @@ from opsq.options.option import duration, option
 from opsq.options.result_options import Shaping
 from opsq.options.submission_options import Rules
 from opsq.traces import carrying
+from opsq.units import counted
 from opsq.wire import messages as m
 from opsq.wire.impossible_fields import checked
 
@@ -131,7 +132,8 @@ async def read_results(call: Call, path: OfSubmission, query: ResultsQuery) -> R
         )
     if is_final and not given.skip_dead and (lacking_count := state.dead_count + state.skipped_count):
         raise WorkFailed(
-            f"Submission {submission_id} is {state.state}: {lacking_count} of its {state.chunks_count} chunks have no "
+            f"Submission {submission_id} is {state.state}: {lacking_count} of its "
+            f"{counted(state.chunks_count, 'chunk')} have no "
             "result.",
             hint=f"/api/v1/dead?submission_id={submission_id} says why; ?skip_dead=true leaves them out.",
         )

@@ -19,6 +19,7 @@ from opsq.errors import NotFound, OpsqError, UsageError
 from opsq.gateway.api.call import Call
 from opsq.gateway.bodies import whole_body
 from opsq.gateway.context import Context
+from opsq.units import counted
 from opsq.wire.messages import Message
 
 JSON, EVENT_STREAM = "application/json", "text/event-stream"
@@ -117,7 +118,7 @@ def _query(request: Request, kind: type[K]) -> K:
     for name in request.query_params:
         values = request.query_params.getlist(name)
         if name not in lists and len(values) > 1:
-            raise UsageError(f"The query gives {name:.80} {len(values)} times.", hint="Give it once.")
+            raise UsageError(f"The query gives {name:.80} {counted(len(values), 'time')}.", hint="Give it once.")
         given[name] = values if name in lists else values[0]
     return _converted("The query", given, kind)
 

@@ -31,6 +31,7 @@ from opsq.gateway.records.queue_metrics import QueueMetrics
 from opsq.gateway.records.room import Room
 from opsq.gateway.waiting import gone
 from opsq.ids import Handle, parse_handle
+from opsq.units import counted
 
 BODY_LIMIT_BYTES = 1 << 20
 WAIT_LIMIT_S = 3600.0
@@ -127,7 +128,8 @@ class Records:
         desk = await self._desk(request)
         if len(record.payload) > desk.payload_limit_bytes:
             raise ChunkTooLarge(
-                f"The payload has {len(record.payload)} bytes, and the daemon takes {desk.payload_limit_bytes}."
+                f"The payload has {counted(len(record.payload), 'byte')}, and the "
+                f"daemon takes {desk.payload_limit_bytes}."
             )
         try:
             await desk.post(record)

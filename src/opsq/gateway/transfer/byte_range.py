@@ -11,6 +11,8 @@ from typing import NamedTuple
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 
+from opsq.units import counted
+
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.ASCII)
 
 
@@ -53,5 +55,5 @@ def satisfied(wanted: tuple[str, str], size_bytes: int) -> ByteRange:
     else:
         low, high = int(first), min(int(last) + 1, size_bytes) if last else size_bytes
     if low >= high:
-        raise HTTPException(416, f"There are {size_bytes} bytes.", {"Content-Range": f"bytes */{size_bytes}"})
+        raise HTTPException(416, f"It has {counted(size_bytes, 'byte')}.", {"Content-Range": f"bytes */{size_bytes}"})
     return ByteRange(low, high, size_bytes)

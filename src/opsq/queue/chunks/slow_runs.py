@@ -14,6 +14,7 @@ from opsq.queue.dispatch.rules import Rules
 from opsq.store import lanes
 from opsq.strategy.arms import Arm
 from opsq.strategy.tree import format_value
+from opsq.units import counted
 
 SLOW_NS = 100_000_000
 SILENT_NS = 60_000_000_000
@@ -73,7 +74,7 @@ class SlowRuns:
             return f"{arm.order.name} has nothing to walk"
         looked_into = "".join(f", looking into {self._lane(lane_id)}" for lane_id in front.walk.probes)
         rows_count = max(front.rows_visited - rows_before, 0)
-        return f"{arm.order.name} walked {rows_count} rows of {self._lane(front.walk.lane_id)}{looked_into}"
+        return f"{arm.order.name} walked {counted(rows_count, 'row')} of {self._lane(front.walk.lane_id)}{looked_into}"
 
     def _lane(self, lane_id: int) -> str:
         if lane_id == lanes.ALL:

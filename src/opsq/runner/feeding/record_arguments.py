@@ -13,6 +13,7 @@ from opsq.errors import ContentChanged, ContentMissing, UsageError, WorkFailed
 from opsq.runner.feeding.invocation import RECORD, Template
 from opsq.runner.feeding.programs import Feeding
 from opsq.runner.process.pipes import Range
+from opsq.units import counted
 
 _READ_BYTES = 1 << 18
 _POINTER_BYTES = 8
@@ -114,7 +115,9 @@ class RecordRuns:
     def _check(self, record: bytes, longest_bytes: int, cost_bytes: int) -> None:
         if longest_bytes > _WORD_BYTES or cost_bytes > self._room_bytes:
             limit = min(_WORD_BYTES, self._room_bytes)
-            raise WorkFailed(f"it is longer than an argument may be: {limit} bytes at most; use stdin, or {{in}}")
+            raise WorkFailed(
+                f"it is longer than an argument may be: {counted(limit, 'byte')} at most; use stdin, or {{in}}"
+            )
         if b"\0" in record:
             raise WorkFailed("it contains a NUL byte, which no argument can hold; -0 makes NUL the end of records")
 

@@ -15,6 +15,7 @@ import msgspec
 from opsq.content.record_boundaries import overlaps_itself
 from opsq.errors import ContentChanged, UsageError, WorkFailed
 from opsq.runner.process.pipes import Capture, Range
+from opsq.units import counted
 
 if TYPE_CHECKING:
     from opsq.client.sync.chunk import Chunk
@@ -223,7 +224,9 @@ class RecordReader:
             return
         end = heard.rfind(self._separator) + width
         if self._heard_count > question.records_count or end < len(heard):
-            raise WorkFailed(f"the server wrote more than the {question.records_count} records that it was given")
+            raise WorkFailed(
+                f"the server wrote more than the {counted(question.records_count, 'record')} that it was given"
+            )
         question.answer.add(heard[: end - width] if question.ends_open else heard)
         self._rest = b""
         self._heard_count = 0

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from opsq.errors import ContentChanged, ContentMissing, Refused, StorageFull, WorkFailed
-from opsq.units import format_roughly, format_size
+from opsq.units import counted, format_roughly, format_size
 
 PIPE_BYTES = 1 << 20
 """What a pipe is widened to where the system allows it: a chunk of the default size then needs no second wake-up."""
@@ -141,7 +141,8 @@ class Feed:
             sent_bytes = os.write(pipe_fd, piece) if piece else 0
         if not sent_bytes:
             raise ContentChanged(
-                f"{self._name} ends at byte {self._offset}, {self._left_bytes} bytes before the end of its chunk:"
+                f"{self._name} ends at byte {self._offset}, "
+                f"{counted(self._left_bytes, 'byte')} before the end of its chunk:"
                 " it has been truncated since it was submitted."
             )
         self._offset += sent_bytes

@@ -28,7 +28,7 @@ from opsq.spark.source.daemon_address import resolve
 from opsq.spark.source.result_fetch import find_source
 from opsq.spark.source.source_options import DaemonOptions
 from opsq.spark.spark_errors import first_line
-from opsq.units import parse_duration, parse_size
+from opsq.units import counted, parse_duration, parse_size
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -324,7 +324,7 @@ def run_fleet(spark: SparkSession, plan: Plan, tasks_count: int, watch: FleetWat
         watch: on the same daemon and submission, not entered; for whoever shows its counts.
     """
     if tasks_count < 1:
-        raise UsageError(f"{tasks_count} tasks are impossible: give at least 1.")
+        raise UsageError(f"{counted(tasks_count, 'task')} are impossible: give at least 1.")
     began_at = time.monotonic()
     if callable(plan.function):
         plan = replace(plan, function=_ByItsPickle(plan.function))
@@ -392,7 +392,7 @@ def ended_early(summary: FleetSummary) -> str:
     failures = [failure for task in summary.tasks if (failure := task.failure()) is not None]
     if failures and len(failures) == len(summary.tasks):
         raise failures[0]
-    return f"{len(failures)} of {len(summary.tasks)} tasks ended early. {failures[0]}" if failures else ""
+    return f"{len(failures)} of {counted(len(summary.tasks), 'task')} ended early. {failures[0]}" if failures else ""
 
 
 def cores_of(spark: SparkSession) -> int:

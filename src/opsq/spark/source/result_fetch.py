@@ -22,6 +22,7 @@ from opsq.errors import NotFinished, NotFound, WorkFailed
 from opsq.ids import BLOCK_CHUNKS, first_bits, mask_indexes
 from opsq.spark.formats.chunk_format import ChunkFormat, read_chunk_format
 from opsq.spark.source.daemon_address import StoreAccess, content_of, store_of
+from opsq.units import counted
 from opsq.wire.messages import (
     STATES,
     UNFINISHED_STATES,
@@ -128,7 +129,7 @@ def check_final(queue: Queue, source: SourceSubmission, *, skips_dead: bool) -> 
     submission = queue.submission(source.submission_id)
     state = submission.state()
     if state.state not in FINAL_STATES:
-        done = f"{state.completed_count} of {state.chunks_count} chunks are completed"
+        done = f"{state.completed_count} of {counted(state.chunks_count, 'chunk')} are completed"
         raise NotFinished(
             f"Submission {source.submission_id} is {state.state}: {done}.",
             hint=f"`opsq wait {source.submission_id}` first, or read the results as they are completed with "
@@ -136,7 +137,9 @@ def check_final(queue: Queue, source: SourceSubmission, *, skips_dead: bool) -> 
         )
     lacking = state.chunks_count - state.completed_count
     if lacking and not skips_dead:
-        what = f"{lacking} of {state.chunks_count} chunks of submission {source.submission_id} have no result"
+        what = (
+            f"{lacking} of {counted(state.chunks_count, 'chunk')} of submission {source.submission_id} have no result"
+        )
         named = "".join(
             f"; chunk {chunk.index}{input_note(found)} died: {chunk.reason.strip() or 'no reason was given'}"
             for chunk, found in submission.first_dead(1)

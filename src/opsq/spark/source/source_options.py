@@ -18,7 +18,7 @@ from opsq.errors import UsageError
 from opsq.spark.source.rule_options import RULES, camel_case, read_rules
 from opsq.strategy.tree import is_integer, parse_value
 from opsq.traces import TraceContext, read
-from opsq.units import parse_duration, parse_size
+from opsq.units import counted, format_number, parse_duration, parse_size
 
 FormatName = Literal["parquet", "arrow", "jsonl", "csv", "text"]
 CHUNK_FORMATS: tuple[FormatName, ...] = ("parquet", "arrow", "jsonl", "csv", "text")
@@ -373,7 +373,7 @@ def _at_least(least: float, parse: Callable[[str], N], unit: str = "") -> Callab
     def checked(text: str) -> N:
         number = parse(text)
         if number < least:
-            raise ValueError(f"it must be at least {least:g}{unit}")
+            raise ValueError(f"it must be at least {format_number(least)}{unit}")
         return number
 
     return checked
@@ -398,7 +398,7 @@ def _trace(text: str) -> TraceContext:
 def _within(most: int, what: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if not 1 <= len(text) <= most:
-            raise ValueError(f"a {what} has 1 to {most} characters")
+            raise ValueError(f"a {what} has 1 to {counted(most, 'character')}")
         return text
 
     return parse

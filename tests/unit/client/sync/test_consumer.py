@@ -359,7 +359,7 @@ def test_bulk_reservations_travel_with_the_completions_before_them(daemon: Scrip
 def test_a_single_bulk_reservation_is_given_back_as_a_whole(consumer: Consumer, backlog: Backlog) -> None:
     reservation = consumer.reserve(50)
     assert [(part.submission_id, part.block, part.mask) for part in reservation.blocks] == [(7, 0, (1 << 50) - 1)]
-    with pytest.raises(UsageError, match="2 results were given for 50 chunks"):
+    with pytest.raises(UsageError, match="Got 2 results for 50 chunks"):
         reservation.complete([b"", b""])
     reservation.release()
     with pytest.raises(UsageError, match="already has a verdict"):

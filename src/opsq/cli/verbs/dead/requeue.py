@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from opsq.cli.caller import Caller
 from opsq.cli.dead_chunks import ALL, DRY_RUN, NAMES, change_dead
-from opsq.options import values
 from opsq.options.conditions import DeadConditions
 from opsq.options.option import options
+from opsq.units import counted
 from opsq.wire.messages import Requeue
 
 
@@ -20,4 +20,4 @@ def requeue(
     """Give dead chunks new attempts; a submission that had failed, or was cancelled or expired, is open again."""
     count = change_dead(caller, Requeue, names, conditions.as_filter(), is_all=every, is_dry_run=dry_run)
     if count is not None:
-        caller.remark(f"{values.counted(count, 'chunk')} {'has' if count == 1 else 'have'} new attempts.")
+        caller.remark(f"{counted(count, 'chunk')} {'has' if count == 1 else 'have'} new attempts.")

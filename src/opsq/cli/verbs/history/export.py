@@ -17,6 +17,7 @@ from opsq.errors import UsageError
 from opsq.options import values
 from opsq.options.conditions import SUBJECT, EventConditions
 from opsq.options.option import COUNT, Whole, option, options
+from opsq.units import counted
 
 
 def export(
@@ -50,4 +51,4 @@ def export(
                 progress.update(task, completed=target.rows_count)
     if not target.is_stdout:
         caller.document(ExportDocument(target.rows_count, target.files, target.last_seq))
-        caller.remark(f"{values.counted(target.rows_count, 'row')} in {values.counted(len(target.files), 'file')}.")
+        caller.remark(f"{counted(target.rows_count, 'row')} in {counted(len(target.files), 'file')}.")

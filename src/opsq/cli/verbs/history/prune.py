@@ -5,8 +5,8 @@ from __future__ import annotations
 from opsq.cli.caller import Caller
 from opsq.cli.lasting_connection import LastingConnection
 from opsq.errors import UsageError
-from opsq.options import values
 from opsq.options.option import Whole, duration, option
+from opsq.units import counted
 from opsq.wire.messages import Prune
 
 
@@ -24,4 +24,4 @@ def prune(
         count = daemon.change(Prune(daemon.next_id(), older_s, keep))
         daemon.warn_of_restarts(caller)
     caller.changed(count)
-    caller.remark(f"{values.counted(count, 'row')} {'was' if count == 1 else 'were'} deleted.")
+    caller.remark(f"{counted(count, 'row')} {'was' if count == 1 else 'were'} deleted.")

@@ -11,6 +11,7 @@ from opsq.options import values
 from opsq.options.option import Whole, argument, option, positive_duration
 from opsq.store.state_folder import make_state_dir
 from opsq.strategy.text import parse
+from opsq.units import format_number
 from opsq.wire.messages import RESERVATION_MIN_S, Backoff
 
 _USUAL = QueueDefaults()
@@ -50,7 +51,7 @@ def create(
     refuse_address(caller.settings)
     queue_defaults.checked_name(name)
     if lease_s < RESERVATION_MIN_S:
-        raise UsageError(f"--lease {lease_s:g}: the shortest lease is {RESERVATION_MIN_S:g} seconds.")
+        raise UsageError(f"--lease {format_number(lease_s)}: the shortest lease is {RESERVATION_MIN_S:g} seconds.")
     parse(strategy)
     make_state_dir(caller.settings.state_dir, is_shared=caller.settings.is_shared)
     with queue_defaults.changing(queue_defaults.path_in(caller.settings.state_dir)) as found:

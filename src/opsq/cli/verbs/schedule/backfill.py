@@ -6,6 +6,7 @@ from opsq.cli.caller import Caller
 from opsq.cli.schedule_requests import print_fired
 from opsq.options.option import argument
 from opsq.options.values import instant
+from opsq.units import counted
 from opsq.wire.messages import BackfillSchedule, Submitted
 
 
@@ -21,7 +22,7 @@ def backfill(
     print_fired(caller, reply)
     if not any(one.is_new for one in reply.created):
         caller.remark(
-            f"All {len(reply.created)} instants already have submissions."
+            f"There were submissions for all of them already: {counted(len(reply.created), 'instant')}."
             if reply.created
             else "No instant is planned then."
         )

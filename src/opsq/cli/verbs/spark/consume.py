@@ -19,9 +19,9 @@ from opsq.cli.spark.job import Interrupted, Session, opened
 from opsq.cli.spark.spark_documents import SparkConsumeDocument
 from opsq.errors import WorkFailed
 from opsq.ids import SubmissionId
-from opsq.options import values
 from opsq.options.conditions import submission
 from opsq.options.option import option, options
+from opsq.units import counted
 
 
 def consume(
@@ -57,5 +57,5 @@ def consume(
     document = SparkConsumeDocument(
         summary.completed, summary.failed, summary.dead, summary.released, round(summary.seconds, 3), shapes(summary)
     )
-    failure = WorkFailed(f"{values.counted(summary.dead, 'chunk')} died.", hint="`opsq dead list` says why.")
+    failure = WorkFailed(f"{counted(summary.dead, 'chunk')} died.", hint="`opsq dead list` says why.")
     caller.conclude(document, failure if summary.dead else None)

@@ -21,8 +21,8 @@ from opsq.client.sync.producer import Producer
 from opsq.errors import Conflict, OpsqError, UsageError, WorkFailed
 from opsq.options.option import options
 from opsq.options.submission_options import Rules
-from opsq.options.values import counted
 from opsq.runner.pool_options import ConsumeOptions
+from opsq.units import counted
 from opsq.version import __version__
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from opsq.cli.spark.job import Session, opened
 from opsq.cli.spark.spark_documents import SparkResultsDocument
 from opsq.errors import NotFinished
 from opsq.ids import SubmissionId
-from opsq.options import values
 from opsq.options.conditions import submission
 from opsq.options.option import argument, options
 from opsq.spark.source.result_fetch import FINAL_STATES
+from opsq.units import counted
 from opsq.wire.messages import SubmissionState
 
 
@@ -30,7 +30,7 @@ def results(
         with opened(caller, session) as jobs:
             rows_count = jobs.run("writing", lambda: writing.write(jobs.spark, submission_id, daemon_options(caller)))
     caller.document(SparkResultsDocument(str(submission_id), place, rows_count))
-    caller.remark(f"{values.counted(rows_count, 'row')} are in {place}.")
+    caller.remark(f"{counted(rows_count, 'row')} are in {place}.")
 
 
 def _check_ended(state: SubmissionState) -> None:
@@ -40,7 +40,7 @@ def _check_ended(state: SubmissionState) -> None:
         NotFinished: it has not.
     """
     if state.state not in FINAL_STATES:
-        done = f"{state.completed_count} of {values.counted(state.chunks_count, 'chunk')} are done"
+        done = f"{state.completed_count} of {counted(state.chunks_count, 'chunk')} are done"
         raise NotFinished(
             f"Submission {state.submission_id} has not ended: {done}.",
             hint=f"`opsq wait {state.submission_id}` waits for it.",

@@ -34,10 +34,10 @@ from opsq.content.manifest import input_note
 from opsq.daemon.temporary_daemon import DaemonUse
 from opsq.documents.shape import ErrorShape
 from opsq.errors import NotFinished, OpsqError, TimedOut, UsageError, WorkFailed
-from opsq.options import values
 from opsq.options.option import argument, option, options
 from opsq.options.submission_options import Rules
 from opsq.spark.source.result_fetch import FINAL_STATES
+from opsq.units import counted
 from opsq.wire.messages import SubmissionState
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def run(
     if failure is not None:
         failure.hint = f"{failure.hint} {way_on(state, is_temporary=is_temporary)}".lstrip()
         raise caller.report_error(failure)
-    caller.remark(f"{values.counted(rows_count or 0, 'row')} are in {place}.")
+    caller.remark(f"{counted(rows_count or 0, 'row')} are in {place}.")
 
 
 @contextlib.contextmanager
@@ -148,15 +148,14 @@ def missing_results(submission: Submission, deadline_s: float | None) -> OpsqErr
         return None
     if not state.dead_count:
         left = (
-            f"{values.counted(state.chunks_count - state.completed_count, 'chunk')} of {state.chunks_count} are not "
-            f"completed."
+            f"{counted(state.chunks_count - state.completed_count, 'chunk')} of {state.chunks_count} are not completed."
         )
         if deadline_s:
             return TimedOut(f"The deadline came first: {left}")
         return NotFinished(
             f"The strategy takes no more of them: {left}", hint=f"`opsq explain {state.submission_id}` shows why."
         )
-    lines = [f"{state.dead_count} of {values.counted(state.chunks_count, 'chunk')} died."]
+    lines = [f"{state.dead_count} of {counted(state.chunks_count, 'chunk')} died."]
     lines += [
         f"Chunk {state.submission_id}/{chunk.index}{input_note(found)}: {chunk.reason.strip()}"
         for chunk, found in submission.first_dead(_SHOWN_DEAD_COUNT)
@@ -180,7 +179,7 @@ def way_on(state: SubmissionState, *, is_temporary: bool) -> str:
 
 
 def _report_left(caller: Caller, state: SubmissionState, *, is_temporary: bool) -> None:
-    done = f"{state.completed_count} of {values.counted(state.chunks_count, 'chunk')} are done."
+    done = f"{state.completed_count} of {counted(state.chunks_count, 'chunk')} are done."
     if not caller.is_quiet:  # without a terminal too: the id is printed nowhere else
         print(f"{done} {way_on(state, is_temporary=is_temporary)}", file=sys.stderr, flush=True)
 
