@@ -150,6 +150,29 @@ def test_manual_says_what_a_power_cut_may_lose():
     assert "power failure" in page("opsq.toml.5")
 
 
+@pytest.mark.parametrize(
+    ("lead", "name", "there"),
+    [
+        ("opsq schedule add nightly", "opsq-schedule.1", "30 2 * * *"),
+        ("`--retry-on`", "opsq-consume.1", "--retry-on"),
+        ("opsq limit customer=acme --concurrency 5", "opsq-limit.1", "KEY[=VALUE]"),
+        ('opsq explain "$id"                        # why is this not running?', "opsq-explain.1", "ID"),
+        ("man opsq-admin` .* move,", "opsq-admin.7", "MOVE"),
+        ("man opsq-admin` .* restore,", "opsq-admin.7", "RESTORE"),
+        ("man opsq-admin` .* upgrade and go back", "opsq-admin.7", "UPGRADE"),
+        ("man opsq-admin` .* one queue of a dedicated user", "opsq-admin.7", "useradd --system"),
+        ("man opsq-admin` .* several machines", "opsq-admin.7", "SEVERAL MACHINES"),
+        ("man opsq-admin` .* delete old history", "opsq-admin.7", "opsq history prune --older-than"),
+    ],
+)
+def test_readme_leads_in_one_step_to_what_people_look_for(lead: str, name: str, there: str):
+    """To run nightly, retry some statuses, limit one customer, find out why nothing runs, and administer."""
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    pattern = re.sub(r"\\ +", " ", re.escape(" ".join(lead.split()))).replace(r"\.\*", "[^.]*")
+    assert re.search(pattern.replace("\\ ", " "), readme), lead
+    assert there in page(name) or there in (MAN / name).read_text(encoding="utf-8"), there
+
+
 # --- settings ---------------------------------------------------------------------------------------------------------
 
 
