@@ -5,6 +5,7 @@ All may go at once, as when a network fails; this file must not make the others 
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -13,8 +14,8 @@ from opsq.queue.engine import Peer
 TURN_PEERS = 64
 """How many peers leave in one turn of the event loop: a few milliseconds."""
 
-THINGS_OF_PEER = 10
-"""With so many calls that wait, or reservations, a peer takes as long again to leave."""
+TURN_S = 0.005
+"""After so long no more leave in a turn: some hold or wait for hundreds of things."""
 
 
 class Departures:
@@ -23,11 +24,18 @@ class Departures:
     Args:
         leave: gives back what one of them held.
         soon: has a function called in the next turn.
+        clock: seconds.
     """
 
-    def __init__(self, leave: Callable[[Peer], None], soon: Callable[[Callable[[], None]], object]) -> None:
+    def __init__(
+        self,
+        leave: Callable[[Peer], None],
+        soon: Callable[[Callable[[], None]], object],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._leave = leave
         self._soon = soon
+        self._clock = clock
         self._leaving: deque[Peer] = deque()
 
     def add(self, peer: Peer) -> None:
@@ -42,10 +50,10 @@ class Departures:
             self._leave(self._leaving.popleft())
 
     def _turn(self) -> None:
-        left = TURN_PEERS
-        while self._leaving and left > 0:
-            peer = self._leaving.popleft()
-            left -= 1 + (peer.parked_count + len(peer.reservation_ids)) // THINGS_OF_PEER
-            self._leave(peer)
+        until_s = self._clock() + TURN_S
+        for _ in range(min(TURN_PEERS, len(self._leaving))):
+            self._leave(self._leaving.popleft())
+            if self._clock() >= until_s:
+                break
         if self._leaving:
             self._soon(self._turn)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from opsq.clock import now
-from opsq.daemon.departures import THINGS_OF_PEER, TURN_PEERS, Departures
+from opsq.daemon.departures import TURN_PEERS, TURN_S, Departures
 from opsq.queue.engine import Peer
 
 
 def test_many_leave_in_order_some_in_each_turn() -> None:
     gone: list[Peer] = []
     calls: list[Callable[[], None]] = []
-    departures = Departures(gone.append, calls.append)
+    departures = Departures(gone.append, calls.append, lambda: 0.0)
     peers = [Peer("", now()) for _ in range(2 * TURN_PEERS + 1)]
     for peer in peers:
         departures.add(peer)
@@ -28,14 +28,12 @@ def test_many_leave_in_order_some_in_each_turn() -> None:
     assert len(gone) == len(peers) + 1
 
 
-def test_those_with_many_calls_that_wait_or_reservations_leave_fewer_at_a_time() -> None:
+def test_those_who_take_long_to_leave_leave_fewer_at_a_time() -> None:
     gone: list[Peer] = []
     calls: list[Callable[[], None]] = []
-    departures = Departures(gone.append, calls.append)
+    departures = Departures(gone.append, calls.append, lambda: len(gone) * TURN_S / 2)
     peers = [Peer("", now()) for _ in range(3)]
     for peer in peers:
-        peer.parked_count = TURN_PEERS // 4 * THINGS_OF_PEER
-        peer.reservation_ids = dict.fromkeys(range(TURN_PEERS // 4 * THINGS_OF_PEER))
         departures.add(peer)
     calls.pop()()
     assert gone == peers[:2]
