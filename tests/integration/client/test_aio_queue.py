@@ -13,12 +13,23 @@ import uvloop
 
 import opsq
 from daemons import kill, running
+from opsq.client.aio import verdict_sender
 from opsq.client.aio.queue import AsyncQueue
 from opsq.client.core.held_block import Lost
 from opsq.content.content_writer import ContentWriter
 from opsq.content.splitter import Splitting
 from opsq.daemon import lifecycle
-from opsq.errors import Conflict, ContentMissing, NotFinished, NotFound, TimedOut, Unreachable, UsageError, WorkFailed
+from opsq.errors import (
+    Conflict,
+    ContentMissing,
+    NotFinished,
+    NotFound,
+    ReservationLost,
+    TimedOut,
+    Unreachable,
+    UsageError,
+    WorkFailed,
+)
 from opsq.settings import Settings
 
 DEADLINE_S = 180
@@ -469,5 +480,33 @@ def test_reserve_that_is_refused_or_cancelled_brings_nothing(settings: Settings)
                 [block] = (await consumer.reserve(1, wait_s=None)).blocks
                 assert block.submission_id == submission.id
             await submission.cancel()
+
+    run(work())
+
+
+def test_flush_sends_what_would_wait(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdict_sender, "FLUSH_S", 3600.0)
+
+    async def work() -> None:
+        async with connect(settings) as queue, queue.consumer("OldestFirst") as consumer:
+            submission = await queue.submit([b"a"])
+            async for chunk in consumer.chunks():
+                await chunk.complete(b"A")
+                await consumer.flush(30.0)
+                assert (await submission.state()).state == "completed"
+                break
+
+    run(work())
+
+
+def test_reservation_that_is_gone_cannot_be_extended(settings: Settings) -> None:
+    async def work() -> None:
+        async with connect(settings) as queue, queue.consumer("OldestFirst") as consumer:
+            submission = await queue.submit([b"a"])
+            async for chunk in consumer.chunks():
+                await submission.cancel()
+                with pytest.raises(ReservationLost):
+                    await chunk.extend()
+                break
 
     run(work())

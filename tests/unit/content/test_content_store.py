@@ -55,6 +55,17 @@ def test_names_that_lead_out_of_the_store_are_refused(store: LocalStore) -> None
                 call(name)
 
 
+def test_only_a_file_that_is_there_and_that_no_other_user_writes_is_our_own(store: LocalStore) -> None:
+    store.mark()
+    file = Path(store.root, "parts")
+    assert not store.is_own("parts")
+    file.write_bytes(b"")
+    file.chmod(0o644)
+    assert store.is_own("parts")
+    file.chmod(0o664)
+    assert not store.is_own("parts")
+
+
 def test_a_folder_that_is_written_to_while_it_is_deleted_goes_with_what_was_written(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,8 +106,6 @@ class AsyncVerdictSender(ConsumerBase):
             await self._give_back()
         finally:
             self._warn_of_unanswered()
-            if self._timer is not None:
-                self._timer.cancel()
             await self._link.close()
             self._contents.close()
 

@@ -67,7 +67,7 @@ class ConsumerBase(ABC):
         """Whether the daemon said that nothing can come any more (see `until_empty`)."""
         self._lease_s = lease_s
         self._on_lost = on_lost or log_lost
-        self._lock = threading.Lock()  # _ledger, _verdicts, _asks and _unsynced
+        self._lock = threading.Lock()  # _ledger, _verdicts and _asks
         self._prefetch = Prefetch(batch)
         self._ledger = Ledger()
         self._verdicts = VerdictBatch(self._ledger, self._next_id)

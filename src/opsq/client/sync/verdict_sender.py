@@ -280,8 +280,7 @@ class VerdictSender(ConsumerBase):
                 writer = self._contents.result_writer(self.describe(submission_id), self.name)
                 self._writers[submission_id] = writer
             stored = append(writer)
-            with self._lock:
-                self._unsynced.add(submission_id)
+            self._unsynced.add(submission_id)
         return (stored.object, stored.offset, stored.length)
 
     def _store_results(self, blocks: Sequence[HeldBlock], results: Sequence[Result]) -> list[Result]:
