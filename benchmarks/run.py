@@ -52,6 +52,7 @@ _NAMES = (
     "outbox",
     "spark_data",
     "spark_chunks",
+    "spark_shapes",
     "spark_report",
     "spark_faults",
     "floor",

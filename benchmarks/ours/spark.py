@@ -24,14 +24,14 @@ PARTITIONS_COUNT = 4
 
 
 @contextmanager
-def session(folder: Path) -> Iterator[SparkSession]:
+def session(folder: Path, master: str = MASTER) -> Iterator[SparkSession]:
     """A session of two cores whose scratch files lie on the disk that is measured."""
     conf = {
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.driver.memory": "4g",
     }
-    spark = build_session(MASTER, name="opsq benchmark", conf=conf)
+    spark = build_session(master, name="opsq benchmark", conf=conf)
     try:
         yield spark
     finally:
@@ -57,9 +57,11 @@ def rows(spark: SparkSession, count: int) -> DataFrame:
     )
 
 
-def write(frame: DataFrame, state_dir: Path, rows_per_chunk: int, chunk_format: str = "parquet") -> None:
-    """Make a submission of a DataFrame."""
-    options = {"stateDir": str(state_dir), "rowsPerChunk": str(rows_per_chunk), "chunkFormat": chunk_format}
+def write(frame: DataFrame, state_dir: Path, rows_per_chunk: int | None, chunk_format: str = "parquet") -> None:
+    """Make a submission of a DataFrame, by Spark's writer."""
+    options = {"stateDir": str(state_dir), "chunkFormat": chunk_format}
+    if rows_per_chunk is not None:
+        options["rowsPerChunk"] = str(rows_per_chunk)
     frame.write.format("opsq").mode("append").options(**options).save()
 
 

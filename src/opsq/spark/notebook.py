@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from opsq.client.sync.queue import Queue
     from opsq.content.content_store import Store
-    from opsq.spark.source.source_options import ReadKeywords, WriteKeywords
+    from opsq.spark.source.source_options import ReadKeywords, WriteKeywords, WriteOptions
 
 SWEEP_AGE_S = 24 * 3600.0
 """Folders written to more recently are left alone: a task may still be writing."""
@@ -60,24 +60,38 @@ def write(frame: DataFrame, **options: Unpack[WriteKeywords]) -> int:
 
     Returns:
         The id of the submission. With an `idempotency_key` it may be an earlier one of the same rows, with a
-        `unique_key` the unfinished one that holds the key, or even one that has taken the key since, if the holder ends
-        while this looks for it: Spark's writer does not tell which it was.
+        `unique_key` the unfinished one that holds the key.
 
     Raises:
         Unreachable: the daemon cannot be reached from here; nothing was written.
         UsageError: an option is unknown or not possible; nothing was written.
-        OpsqError: the submission was made, but is gone already.
+        Conflict: the `idempotency_key` belongs to a submission of other rows, which is named.
+        OpsqError: nothing was submitted; over Spark Connect also, the submission was made, but is gone already.
 
-    Effects: makes the session active in this thread, which Spark's writer needs to find data sources.
+    Effects: in a session of Spark Connect the data source writes, on the server. It does not tell which submission it
+        made: with a `unique_key` the id may be that of one that has taken the key since, if the holder ends meanwhile.
     """
-    named = named_options(**options)
+    return write_named(frame, named_options(**options))
+
+
+def write_named(frame: DataFrame, named: dict[str, str]) -> int:
+    """The same, with options as Spark has them."""
+    from opsq.spark.session.spark_session import is_remote
+
     given = parse_write(named)
+    if is_remote(frame.sparkSession):
+        return _write_by_source(frame, given, named)
+    from opsq.spark.source.frame_write import write_frame
+
+    return write_frame(frame, given)
+
+
+def _write_by_source(frame: DataFrame, given: WriteOptions, named: dict[str, str]) -> int:
     unique = given.rules.get("unique_key")
     if unique is None:
-        named.setdefault("idempotencyKey", f"spark-{uuid.uuid4().hex}")
+        named = {"idempotencyKey": f"spark-{uuid.uuid4().hex}"} | named
     with resolve(given.daemon).open() as queue:
         newest_id, holder_id = (0, None) if unique is None else _before_unique(queue, unique)
-        frame.sparkSession.createDataFrame([], "n int")
         frame.write.format("opsq").mode("append").options(**named).save()
         if unique is None:
             found = queue.find(named["idempotencyKey"])
@@ -193,12 +207,11 @@ def _results_of_one(
             frame = native_frame(spark, queue, source, find_form(queue, source, parsed))
     if frame is None:
         return spark.read.format("opsq").options(**named).load(str(submission))
-    return frame if parsed.columns is None else frame.select(*map(quoted, parsed.columns))
+    if parsed.columns is None:
+        return frame
+    from opsq.spark.formats.schemas import quoted
 
-
-def quoted(name: str) -> str:
-    """The name of a column as Spark's `select` takes it, whatever characters it has."""
-    return "`" + name.replace("`", "``") + "`"
+    return frame.select(*map(quoted, parsed.columns))
 
 
 def _check(queue: Queue, source: SourceSubmission, options: ReadOptions) -> None:

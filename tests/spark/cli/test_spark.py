@@ -164,7 +164,8 @@ def test_run_leaves_a_submission_that_was_there_before_it(queue: opsq.Queue) -> 
 
 
 def test_jobs_of_a_fleet_are_told_to_be_of_each_task() -> None:
-    assert FLEET_PROGRAMS.options["jobs"].help == "Concurrent programs in each task; 1 by default."
+    told = FLEET_PROGRAMS.options["jobs"]
+    assert (told.help, told.shown) == ("Concurrent programs in each task.", "1")
     assert Consuming().jobs is None
 
 

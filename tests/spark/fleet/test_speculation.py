@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import opsq
 from opsq.settings import Settings
 from spark.clusters import Cluster
@@ -27,10 +29,11 @@ SPECULATION = {
 # counts.
 PROGRAM = """
 import json, os, sys, time
+import opsq.spark
 from pyspark import TaskContext
 from opsq.spark import build_session
 
-master, state_dir, folder, conf = sys.argv[1:]
+way, master, state_dir, folder, conf = sys.argv[1:]
 
 def straggling(batches):
     context = TaskContext.get()
@@ -45,18 +48,22 @@ def straggling(batches):
 
 spark = build_session(master, conf=json.loads(conf))
 frame = spark.range(0, 4000, 1, 2).mapInArrow(straggling, "id long")
-frame.write.format("opsq").mode("append").options(stateDir=state_dir, rowsPerChunk=100, chunkFormat="csv").save()
+if way == "source":
+    frame.write.format("opsq").mode("append").options(stateDir=state_dir, rowsPerChunk=100, chunkFormat="csv").save()
+else:
+    opsq.spark.write(frame, state_dir=state_dir, rows_per_chunk=100, chunk_format="csv")
 spark.stop()
 """
 
 
+@pytest.mark.parametrize("way", ["source", "job"])
 def test_straggler_that_spark_runs_twice_at_once_gives_every_row_once(
-    daemon: Settings, queue: opsq.Queue, cluster: Cluster, runtime_dir: Path
+    daemon: Settings, queue: opsq.Queue, cluster: Cluster, runtime_dir: Path, way: str
 ) -> None:
     attempts = runtime_dir / "attempts"
     attempts.mkdir()
     settings = json.dumps(cluster.settings | SPECULATION)
-    words = [sys.executable, "-c", PROGRAM, cluster.url, daemon.state_dir, str(attempts), settings]
+    words = [sys.executable, "-c", PROGRAM, way, cluster.url, daemon.state_dir, str(attempts), settings]
     environ = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"}
     ran = subprocess.run(
         words, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S

@@ -176,7 +176,7 @@ def test_write_gives_the_id_back_of_a_submission_with_all_that_one_can_be_given(
 def test_write_that_cannot_be_is_refused_before_spark_reads_a_row(
     spark: SparkSession, daemon: Settings, runtime_dir: Path
 ):
-    frame = spark.range(1).select(f.raise_error(f.lit("read")))
+    frame = spark.range(1).select(f.raise_error(f.lit("read")).cast("string").alias("text"))
     with pytest.raises(UsageError, match=r"'maxlos' is not a known option of a write\. Did you mean maxLost"):
         opsq.spark.write(frame, state_dir=daemon.state_dir, max_los=2)
     with pytest.raises(UsageError, match="maxLost 0: give a number from 1 to 2147483648"):

@@ -14,7 +14,8 @@ from opsq.client.core.new_submission import SubmissionOptions, new_submission
 from opsq.errors import UsageError
 from opsq.options.option import options
 from opsq.options.submission_options import Rules
-from opsq.spark.notebook import _text, _write_text, named_options, quoted
+from opsq.spark.formats.schemas import quoted
+from opsq.spark.notebook import _text, _write_text, named_options
 from opsq.spark.source.rule_options import RULES, camel_case, keyword_option, rules_as_options
 from opsq.spark.source.source_options import (
     METADATA_COLUMNS,

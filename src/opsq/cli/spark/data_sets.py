@@ -6,14 +6,13 @@ It must not run jobs nor print. PySpark is imported inside functions only.
 from __future__ import annotations
 
 import os
-import uuid
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from opsq.cli.caller import Caller
 from opsq.cli.daemon_address import is_remote
 from opsq.client.core.address import address_of, read_token, write_address
-from opsq.errors import Bug, Conflict, UsageError
+from opsq.errors import Conflict, UsageError
 from opsq.options import values
 from opsq.options.option import COUNT, option, option_set, options
 from opsq.options.submission_options import Rules
@@ -94,25 +93,22 @@ class Chunking(NamedTuple):
 
     def submit(self, frame: DataFrame, rules: Rules, reach: dict[str, str], producer: Producer) -> Submission:
         """Submit the rows as one submission; `is_new` says whether this made it."""
-        key = rules.idempotency_key or f"spark-{uuid.uuid4().hex}"
-        before = producer.find(key)
-        frame.write.format("opsq").mode("append").options(
-            **reach, **self._options(), **rules_as_options(rules._replace(idempotency_key=key))
-        ).save()
-        made = producer.find(key)
-        if made is None:
-            raise Bug(f"Spark has written, but the daemon has no submission under the key {key}.")
-        made.is_new = before is None
+        from opsq.spark.notebook import write_named
+
+        key = rules.idempotency_key
+        is_new = key is None or producer.find(key) is None
+        made = producer.submission(write_named(frame, {**reach, **self._options(), **rules_as_options(rules)}))
+        made.is_new = is_new
         return made
 
-    def _options(self) -> dict[str, Any]:
+    def _options(self) -> dict[str, str]:
         values.exclude(rows_per_chunk=self.rows_per_chunk, bytes_per_chunk=self.bytes_per_chunk)
         given = {
             "rowsPerChunk": self.rows_per_chunk,
             "bytesPerChunk": self.bytes_per_chunk,
             "chunkFormat": self.chunk_format,
         }
-        return {name: value for name, value in given.items() if value is not None}
+        return {name: str(value) for name, value in given.items() if value is not None}
 
 
 @option_set

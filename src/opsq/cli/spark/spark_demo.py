@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from opsq.cli.demo_stage import Direct, Speech, direct_count, private_daemon, pr
 from opsq.cli.output.installation_documents import DemoDocument
 from opsq.cli.spark.job import Session, opened
 from opsq.cli.spark.report_tables import Asked, write_report
-from opsq.errors import Bug, WorkFailed
+from opsq.errors import WorkFailed
 from opsq.units import counted
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def demo_spark(caller: Caller, *, tasks: int, is_kept: bool) -> None:
 
 
 def _submit(spark: SparkSession, paths: list[str], state_dir: str) -> int:
-    from opsq.spark import submission_of
+    from opsq.spark import write
 
     def contents(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -84,17 +83,11 @@ def _submit(spark: SparkSession, paths: list[str], state_dir: str) -> int:
             read = [Path(path.as_py()).read_bytes() for path in batch.column(0)]
             yield pa.RecordBatch.from_arrays([batch.column(0), pa.array(read, pa.binary())], ["path", "content"])
 
-    key = f"demo-{uuid.uuid4().hex}"
     # Spark's own readers skip names that start with an underscore, as many of these do.
     files = spark.createDataFrame([(path,) for path in paths], "path string").mapInArrow(
         contents, "path string, content binary"
     )
-    writer = files.write.format("opsq").mode("append").option("stateDir", state_dir)
-    writer.options(rowsPerChunk=FILES_PER_CHUNK, idempotencyKey=key).option("meta.tenant", "demo").save()
-    made = submission_of(key, state_dir=state_dir)
-    if made is None:
-        raise Bug("Spark has written, but the daemon has no submission of it.")
-    return made
+    return write(files, state_dir=state_dir, rows_per_chunk=FILES_PER_CHUNK, metadata={"tenant": "demo"})
 
 
 def _consume(spark: SparkSession, submission_id: int, tasks: int, state_dir: str) -> FleetSummary:

@@ -221,6 +221,11 @@ def selected(schema: t.StructType, columns: Sequence[str]) -> t.StructType:
     return t.StructType([fields[name] for name in columns])
 
 
+def quoted(name: str) -> str:
+    """The name of a column as Spark's expressions and `select` take it, whatever characters it has."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def _walk(kind: t.DataType, path: str) -> Iterator[tuple[str, t.DataType]]:
     """All types inside a type, each with its path: `a`, `a.b`, `a[]`, `a{key}`."""
     if isinstance(kind, t.StructType):
