@@ -193,7 +193,7 @@ class Ask:
         return table.append_column("answer", [[answer.text]])
 
 with opsq.connect(state_dir=state_dir) as queue:
-    queue.limit("service", "geo", concurrency=5, rate_per_s=47, burst=1)
+    queue.limit("service", "geo", concurrency=5, rate_per_s=46, burst=2)
 spark = opsq.spark.build_session("local[2,4]", is_short=True)
 frame = spark.range(0, 120, 1, 1).selectExpr("id", "'place ' || id AS place")
 submission = opsq.spark.write(
