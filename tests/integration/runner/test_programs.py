@@ -5,6 +5,7 @@ Bytes, signals and groups of single programs are in test_process_zoo.py; the poo
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -684,6 +685,18 @@ def test_no_room_for_one_more_run_is_waited_out_while_others_run(
 
     monkeypatch.setattr(programs._supervisor, "start_series", refuse_the_second)
     assert _result(programs, b"a\nb\nc\n") == b"a\nb\nc\n"
+
+
+def test_chunk_whose_records_cannot_be_held_open_is_refused(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> object:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    programs = consumer("echo", each=True)
+    monkeypatch.setattr(per_record, "ChunkRecords", full)
+    with pytest.raises(Refused, match="one more chunk open: Too many open files"):
+        _start(programs, b"a\n")
 
 
 # --- servers ----------------------------------------------------------------------------------------------------------
