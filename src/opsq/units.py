@@ -8,7 +8,6 @@ durations is loaded only when needed.
 
 from __future__ import annotations
 
-import signal
 import time
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
@@ -167,6 +166,8 @@ def format_number(number: float) -> str:
 
 def signal_name(number: int) -> str:
     """Name a signal: `SIGKILL` for 9; a number without a name of its own stays a number."""
+    import signal  # not for the verbs that only count something
+
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -68,7 +68,7 @@ REFUSALS: dict[str, str] = {
         "Schedule {name} catches up on nothing, so there is nothing to bound.\n"
         "Leave out the bound, or catch up on the last or on all."
     ),
-    "long_backfill": "That is more than {limit:instant}.\nBackfill a shorter period, then the next.",
+    "long_backfill": "That is more than {limit:planned instant}.\nBackfill a shorter period, then the next.",
     # What a submission may be.
     "built_in_key": "The metadata key {key!r} is built in.\nChoose another name for the key.",
     "weight_without_pair": "A weight for {key!r} needs that key in the metadata.",

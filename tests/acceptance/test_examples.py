@@ -112,7 +112,7 @@ def test_readme_strategies_and_rules(queue: Opsq):
     # The hour is not over, and nobody has a key customer yet: both are said.
     not_due, no_match = done.stderr.splitlines()
     assert "1 submission not due yet" in not_due
-    assert "No submission matches customer now" in no_match
+    assert "No submission matches customer=acme now" in no_match
     assert queue.ok("results", previews).out == b"A\n"
     assert f"Submission {waiting}" in done.stdout
     assert "tenant=acme" in done.stdout

@@ -71,7 +71,12 @@ if at == "bound":  # and does not listen yet, so it looks like a stale one
     sockets._give = pausing(sockets._give, at)
 listening = sockets.bind_unix(path, 0o600, folder)
 if at == "leaving":  # it has seen that the socket is its own
-    sockets.os.unlink = pausing(sockets.os.unlink, at)
+    unlink = sockets.os.unlink
+    def leave(path):
+        sockets.os.unlink = unlink
+        pause(at)
+        unlink(path)
+    sockets.os.unlink = leave
     listening.close()
 pause("end")
 """

@@ -17,4 +17,4 @@ def test_too_many_are_refused(queue):
     queue.ok("schedule", "add", "n", "every 1s")
     refused = queue("schedule", "backfill", "n", "2026-01-01", "2026-02-01")
     assert refused.status == 2
-    assert "1000 instants" in refused.err
+    assert "1000 planned instants" in refused.err

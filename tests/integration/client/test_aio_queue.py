@@ -422,7 +422,7 @@ def test_reservation_gets_one_verdict_and_may_be_failed_or_given_back(settings: 
                     await back.release()
                 failed, rest = await consumer.reserve(3), await consumer.reserve(3)
                 await failed.fail("no good")
-                with pytest.raises(UsageError, match="2 results were given for 1 chunks"):
+                with pytest.raises(UsageError, match="Got 2 results for 1 chunk"):
                     await rest.complete([b"", b""])
                 await rest.complete()
                 await consumer.flush()

@@ -127,7 +127,7 @@ def test_a_file_that_grew_or_was_replaced_is_remarked_on(tmp_path: Path) -> None
         assert read(file) == b"a\n"
         with path.open("ab") as more:
             more.write(b"b\n")
-        assert "its first 2 bytes are used" in file.check_unchanged()
+        assert "of which opsq has the first 2 bytes" in file.check_unchanged()
     with open_input(str(path)) as file:
         (tmp_path / "new").write_bytes(b"c\n")
         os.replace(tmp_path / "new", path)

@@ -178,7 +178,7 @@ def test_an_index_that_does_not_exist_is_not_found(store: LocalStore) -> None:
         writer.add_chunk(b"a")
         reader = ChunkReader(store, writer.finish())
     for index in (-1, 1):
-        with pytest.raises(NotFound, match="1 chunks"):
+        with pytest.raises(NotFound, match="1 chunk,"):
             reader.read(index)
 
 

@@ -289,7 +289,7 @@ def test_backfill_makes_what_has_none(rig: Rig) -> None:
 
 def test_backfill_of_too_many_is_refused(rig: Rig) -> None:
     add(rig, schedule(when="every 1s"))
-    with pytest.raises(UsageError, match="1000 instants"):
+    with pytest.raises(UsageError, match="1000 planned instants"):
         rig.ask(rig.connect(), m.BackfillSchedule(next(rig.ids), "nightly", 0, rig.now.wall))
 
 

@@ -115,7 +115,7 @@ def test_limit_tells_count_and_bound_and_a_rate_when_the_next_may_start(rig: Rig
     rig.ask(peer, m.Limit(next(rig.ids), "tenant", None, 1))
     rig.reserve(peer)
     assert why(rig, submission_id)[0] == "limited"
-    assert "tenant=a has 1 of 1 chunks reserved" in why(rig, submission_id)[1]
+    assert "tenant=a has 1 of 1 chunk reserved" in why(rig, submission_id)[1]
     rig.ask(peer, m.Limit(next(rig.ids), "tenant", "a", None, 0.1))
     rig.ask(peer, m.Unlimit(next(rig.ids), "tenant"))
     rig.reserve(peer)
