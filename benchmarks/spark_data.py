@@ -70,9 +70,11 @@ def _to_end(
     context.say(f"write {rows_count:,} rows and read their results")
     frame = ours_spark.rows(spark, rows_count)
 
-    def ours() -> float:
+    rows_per_chunk = rows_count // _CHUNKS_COUNT
+
+    def ours(write: Callable[[], object]) -> float:
         ours_spark.remove_all(queue)
-        taken = ours_spark.timed(lambda: ours_spark.write(frame, state_dir, rows_count // _CHUNKS_COUNT))
+        taken = ours_spark.timed(write)
         for chunk in queue.consume():
             chunk.complete(chunk.data)
         [state] = queue.submissions()
@@ -80,16 +82,22 @@ def _to_end(
             lambda: _total(opsq.spark.results(spark, state.submission_id, state_dir=state_dir))
         )
 
+    ways: dict[str, Callable[[], object]] = {
+        "opsq.spark.write": lambda: opsq.spark.write(frame, state_dir=state_dir, rows_per_chunk=rows_per_chunk),
+        "df.write": lambda: ours_spark.write(frame, state_dir, rows_per_chunk),
+    }
+
     def native() -> float:
         shutil.rmtree(native_dir, ignore_errors=True)
         return ours_spark.timed(
             lambda: (frame.write.parquet(str(native_dir)), _total(spark.read.parquet(str(native_dir))))
         )
 
-    mine, other = alternate(context.pairs, ours, native)
-    what = f"df.write of {rows_count:,} rows, then three aggregates over opsq.spark.results"
+    *mine, other = alternate(context.pairs, *[partial(ours, write) for write in ways.values()], native)
     reads, note = Ratio.RIVAL_OVER_OURS, "without the time in which the chunks are completed"
-    yield paired_row(what, "s", mine, other, ratio_at_least(0.8), rival_name=_NATIVE, reads=reads, note=note)
+    for way, taken in zip(ways, mine, strict=True):
+        what = f"{way} of {rows_count:,} rows, then three aggregates over opsq.spark.results"
+        yield paired_row(what, "s", taken, other, ratio_at_least(0.8), rival_name=_NATIVE, reads=reads, note=note)
 
 
 def _read(

@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from opsq.client.sync.queue import Queue
     from opsq.spark.source.batch_reader import ResultForm
 
-LEAST_BYTES = 4 << 20
+LEAST_BYTES = 1 << 20
 """Less is read by the data source at once: joining would gain nothing."""
+LEAST_RESULT_BYTES = 8 << 10
+"""Nor would it if results are smaller on average: each costs Spark some tenths of a millisecond, whatever it holds."""
 RESULTS_LIMIT = 5_000
 """More results have too many footers: reading one takes a few tenths of a millisecond."""
 _FILE_BYTES = 128 << 20
@@ -54,7 +56,7 @@ def native_frame(spark: SparkSession, queue: Queue, source: SourceSubmission, fo
         if len(results) > RESULTS_LIMIT:
             return None
     size_bytes = sum(map(size_of, results))
-    if size_bytes < LEAST_BYTES:
+    if size_bytes < max(LEAST_BYTES, LEAST_RESULT_BYTES * len(results)):
         return None
     target = Path(place, f"joined-{_name_of(results)}")
     try:
