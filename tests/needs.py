@@ -21,7 +21,7 @@ INSTALL = {
     "man": "apt install man-db / brew install man-db",
     "openssl": "apt install openssl / brew install openssl@3",
     "ps": "apt install procps",
-    "unshare": "apt install util-linux",
+    "unshare": "apt install util-linux (Linux alone has namespaces)",
     "zsh": "apt install zsh / brew install zsh",
 }
 """How to install each program, on Debian and on macOS."""

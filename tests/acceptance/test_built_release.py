@@ -5,6 +5,7 @@ It must not install anything; `make release` does.
 
 from __future__ import annotations
 
+import subprocess
 import tarfile
 import zipfile
 from pathlib import Path
@@ -44,12 +45,21 @@ def release(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return release
 
 
+@pytest.fixture
+def commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All files as they are now, committed to a repository beside them: they may be no checkout of their own."""
+    need("git")
+    for name, value in {"GIT_DIR": tmp_path / "git", "GIT_WORK_TREE": ROOT, "GIT_CONFIG_GLOBAL": "/dev/null"}.items():
+        monkeypatch.setenv(name, str(value))
+    author = ("-c", "user.name=tests", "-c", "user.email=tests@localhost")
+    for words in (["init", "-q"], ["add", "--all"], [*author, "commit", "-q", "--message=now"]):
+        subprocess.run(["git", *words], cwd=ROOT, check=True)
+
+
+@pytest.mark.usefixtures("commit")
 def test_build_is_the_same_elsewhere_and_from_the_source_distribution_and_has_every_file(
     release: ModuleType, tmp_path: Path
 ):
-    need("git")
-    if not (ROOT / ".git").exists():
-        pytest.skip("not a checkout of git")
     wheel, sdist = release.build_twice(tmp_path, tmp_path / "dist")
     release.check_whole(wheel, sdist)
     with zipfile.ZipFile(wheel) as archive, zipfile.ZipFile(tmp_path / wheel.name, "w") as less:
@@ -62,9 +72,8 @@ def test_build_is_the_same_elsewhere_and_from_the_source_distribution_and_has_ev
         assert not any("/.ci/" in name for name in archive.getnames())
 
 
+@pytest.mark.usefixtures("commit")
 def test_build_that_differs_is_refused(release: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    need("git")
-
     def built(source: Path, kind: str, target: Path) -> Path:
         target.mkdir(exist_ok=True)
         file = target / f"opsq-1.{kind}.tar.gz"

@@ -488,25 +488,27 @@ def test_flush_sends_what_would_wait(settings: Settings, monkeypatch: pytest.Mon
     monkeypatch.setattr(verdict_sender, "FLUSH_S", 3600.0)
 
     async def work() -> None:
-        async with connect(settings) as queue, queue.consumer("OldestFirst") as consumer:
+        async with connect(settings) as queue:
             submission = await queue.submit([b"a"])
-            async for chunk in consumer.chunks():
-                await chunk.complete(b"A")
-                await consumer.flush(30.0)
-                assert (await submission.state()).state == "completed"
-                break
+            async with queue.consumer(f"SelectOnly(submission={submission.id})") as consumer:
+                async for chunk in consumer.chunks():
+                    await chunk.complete(b"A")
+                    await consumer.flush(30.0)
+                    assert (await submission.state()).state == "completed"
+                    break
 
     run(work())
 
 
 def test_reservation_that_is_gone_cannot_be_extended(settings: Settings) -> None:
     async def work() -> None:
-        async with connect(settings) as queue, queue.consumer("OldestFirst") as consumer:
+        async with connect(settings) as queue:
             submission = await queue.submit([b"a"])
-            async for chunk in consumer.chunks():
-                await submission.cancel()
-                with pytest.raises(ReservationLost):
-                    await chunk.extend()
-                break
+            async with queue.consumer(f"SelectOnly(submission={submission.id})") as consumer:
+                async for chunk in consumer.chunks():
+                    await submission.cancel()
+                    with pytest.raises(ReservationLost):
+                        await chunk.extend()
+                    break
 
     run(work())
