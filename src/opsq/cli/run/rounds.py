@@ -106,7 +106,7 @@ class Round:
         self._lock = threading.Lock()
         self._submissions: list[int] = []
         self._in_doubt: bytes | None = None
-        """The request key of a segment that was handed over, and for which no answer has come."""
+        """The request key of a segment that was handed over and not acknowledged: it may still arrive."""
         self.receipt: SubmissionState | None = None
         """A submission without chunks, made once all results were written."""
         self.is_continued = False

@@ -47,7 +47,7 @@ def _limit_row(state: LimitState, *, is_short: bool) -> list[object]:
 
 
 def _weight_row(state: WeightState) -> list[object]:
-    return ["weight", f"{state.key}={value_text(state.value)}", f"{format_number(state.weight)}", "", "", ""]
+    return ["weight", f"{state.key}={value_text(state.value)}", format_number(state.weight), "", "", ""]
 
 
 def _since(wall_ms: int, *, is_short: bool) -> str:

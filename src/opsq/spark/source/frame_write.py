@@ -35,6 +35,13 @@ def write_frame(frame: DataFrame, options: WriteOptions) -> int:
 
     Returns:
         The id of the submission, as `submit_parts`.
+
+    Raises:
+        UsageError, Unreachable: as `plan_write`; nothing was written.
+        PySparkException: the job failed.
+        OpsqError: as `submit_parts`.
+
+    Effects: after an error what was written is deleted, unless it was submitted after all.
     """
     schema = frame.schema
     plan = begin(plan_write(options, schema, overwrite=False))
