@@ -5,10 +5,15 @@ This file must not know the data source; users with a session of their own need 
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 from importlib import resources
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
 from opsq.errors import CommandNotFound, Conflict, Unreachable, UsageError
@@ -28,6 +33,9 @@ _SQL = {
 _LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 _ALWAYS = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", **_SQL}
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
+_SOCKET_PATH_BYTES = 60
+"""The most bytes of a folder of sockets: Spark adds 43, and macOS allows 103."""
 
 _MODULES = ("pyspark", "pyarrow", "pandas", "arro3.io")
 _CONNECT = "sc://"
@@ -65,7 +73,8 @@ def build_session(
 
     Effects: sets JAVA_HOME, PYSPARK_PYTHON and (for a local master) SPARK_LOCAL_IP if they are not set, and none of
         them for Spark Connect; SPARK_HOME while the JVM of a local master starts, to a temporary folder
-        (`pyspark_links`). Options of the driver's JVM take effect in the first session of a process only.
+        (`pyspark_links`). Makes another for sockets. Both are deleted when this process exits. Options of the driver's
+        JVM take effect in the first session of a process only.
     """
     if is_connect(master):
         return _connect(master, conf or {})
@@ -77,7 +86,7 @@ def build_session(
     settings = dict(_ALWAYS)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        settings |= _LOCAL
+        settings |= _LOCAL | _unix_sockets(os.environ["PYSPARK_PYTHON"])
     java_options = []
     if is_short:
         java_options.append("-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
@@ -94,6 +103,32 @@ def build_session(
         return builder.getOrCreate()
     with light_home(os.environ["PYSPARK_PYTHON"]):
         return builder.getOrCreate()
+
+
+def _unix_sockets(python: str) -> dict[str, str]:
+    """Settings that have a JVM on this machine talk to its Python workers over Unix sockets, in a private folder.
+
+    Over TCP each task waits for about 20 ms for acknowledgements that both kernels delay; whatever it does. A worker
+    notices sooner that its JVM has hung up, hence the process of our own that forks it.
+    """
+    folder = _socket_folder() if python == sys.executable else None
+    if folder is None:
+        return {}
+    return {
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.dir": folder,
+        "spark.python.daemon.module": "opsq.spark.session.worker_daemon",
+    }
+
+
+@cache
+def _socket_folder() -> str | None:
+    """A folder that only this user can enter; None: there is no usable temporary folder, or its path is too long."""
+    with suppress(OSError):
+        folder = mkdtemp(prefix="opsq-spark-sockets-")
+        atexit.register(rmtree, folder, ignore_errors=True)
+        return folder if len(os.fsencode(folder)) <= _SOCKET_PATH_BYTES else None
+    return None
 
 
 def is_connect(master: str) -> bool:
