@@ -53,6 +53,7 @@ _NAMES = (
     "spark_data",
     "spark_chunks",
     "spark_shapes",
+    "spark_first",
     "spark_report",
     "spark_faults",
     "floor",
