@@ -5,6 +5,7 @@ All of it runs twice: with ends announced by descriptor (Linux), and found by lo
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import resource
@@ -13,8 +14,9 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -529,6 +531,32 @@ def test_no_descriptor_left_refuses_one_more_and_keeps_the_others(children: Supe
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert _end_of(children, child).stdout.memory == b"chunk"
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.EIO], ids=errno.errorcode.get)
+def test_no_process_left_for_the_next_of_a_series_is_an_error_of_ours(
+    children: Supervisor, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Any other error of the system is not made one of these."""
+    commands = children._launcher._commands
+    usual, starts = commands.spawn, iter([True, False])
+
+    def spawn(argv: Sequence[str | bytes], *others: Any) -> int:
+        if next(starts):
+            return usual(argv, *others)
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(commands, "spawn", spawn)
+    child = children.start_series(iter([["echo", "1"], ["echo", "2"]]))
+    if number == errno.EIO:
+        with pytest.raises(OSError, match="Input/output error"):
+            _end_of(children, child)
+        return
+    finished = _end_of(children, child)
+    assert isinstance(finished.error, Refused)
+    assert "Resource temporarily unavailable" in finished.error.message
+    assert not finished.is_success
+    finished.stdout.close()
 
 
 # --- what is not the program's fault ----------------------------------------------------------------------------------
