@@ -10,8 +10,10 @@ import struct
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from pyspark.sql import SparkSession
@@ -113,6 +115,20 @@ def test_second_worker_finds_loaded_what_tasks_need(os_fork: None, monkeypatch: 
     gc.unfreeze()
 
 
+def test_fork_with_the_thread_of_arrow_is_no_news(os_fork: None, monkeypatch: pytest.MonkeyPatch):
+    """Python 3.12 and later would print it."""
+
+    def warns() -> int:
+        warnings.warn("This process is multi-threaded", DeprecationWarning, stacklevel=1)
+        return 7
+
+    monkeypatch.setattr(worker_daemon, "_fork", warns)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        assert worker_daemon.fork() == 7
+    assert told == []
+
+
 def test_worker_forks_as_usual(os_fork: None, monkeypatch: pytest.MonkeyPatch):
     def usual() -> int:
         return 0
@@ -137,13 +153,17 @@ def test_search_for_garbage_leaves_out_what_modules_brought(monkeypatch: pytest.
             gc.unfreeze()
 
 
-def test_worker_that_cannot_deliver_ends(monkeypatch: pytest.MonkeyPatch):
+def test_worker_that_cannot_deliver_ends_at_once(monkeypatch: pytest.MonkeyPatch):
     def lost(sock: socket.socket, authenticated: bool) -> int:
         raise BrokenPipeError
 
+    def end(status: int) -> NoReturn:
+        raise SystemExit(status)
+
     monkeypatch.setattr(worker_daemon, "_serve", lost)
-    with socket.socket() as sock:
-        assert worker_daemon.serve(sock, True) == 1
+    monkeypatch.setattr(os, "_exit", end)
+    with socket.socket() as sock, pytest.raises(SystemExit, match="1"):
+        worker_daemon.serve(sock, True)
 
 
 def test_workers_that_plan_are_quiet_too(spark: SparkSession):

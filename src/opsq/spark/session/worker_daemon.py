@@ -14,6 +14,7 @@ import gc
 import os
 import socket
 import sys
+import warnings
 from contextlib import suppress
 from importlib import import_module
 from itertools import count
@@ -31,11 +32,14 @@ _modules_counts: set[int] = set()
 
 
 def serve(sock: socket.socket, authenticated: bool) -> int:
-    """Serve a task as `pyspark.daemon.worker` does; 0: the worker waits for another, else it ends."""
+    """Serve a task as `pyspark.daemon.worker` does; 0: the worker waits for another, else it ends.
+
+    Effects: ends this process if the JVM has hung up.
+    """
     try:
         code = _serve(sock, authenticated)
     except (BrokenPipeError, ConnectionResetError):
-        return 1
+        os._exit(1)  # at once, or Python tries to deliver the rest as it frees the file, and prints that it could not
     if len(sys.modules) not in _modules_counts:
         _modules_counts.add(len(sys.modules))
         gc.collect()
@@ -64,7 +68,9 @@ def fork() -> int:
                 import_module(module)
         gc.collect()
         gc.freeze()
-    pid = _fork()
+    with warnings.catch_warnings():  # Python's about the thread of Arrow's jemalloc, which knows of forks
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = _fork()
     if not pid:
         os.fork = _fork
     return pid
