@@ -125,8 +125,9 @@ def test_an_upgrade_keeps_what_is_there_and_the_way_back_is_the_copy_it_made(fil
     back = apsw.Connection(str(filled.state_dir / "opsq.sqlite"), flags=apsw.SQLITE_OPEN_READONLY)
     assert back.execute("PRAGMA user_version").get == OLD_SCHEMA
     back.close()
-    run(filled, start)  # which is not the old version here, and migrates once more
     assert not copy.exists()
+    run(filled, start)  # which is not the old version here, and migrates once more, perhaps in the same second
+    assert len([*filled.state_dir.glob(copy.name.rpartition("-")[0] + "-*.bak")]) == 1
 
 
 def test_a_moved_folder_goes_on_elsewhere(filled):

@@ -171,7 +171,7 @@ def test_submission_that_has_not_ended_says_how_far_it_is(
     for chunk in queue.consume(batch=1):
         chunk.complete(b"line\n")
         break
-    with pytest.raises(PySparkException, match="is open: 1 of 2 chunks are completed"):
+    with pytest.raises(PySparkException, match="is open: 1 of 2 chunks completed"):
         read(submission).collect()
     with pytest.raises(NotFinished):
         opsq.spark.results(spark, submission.id, state_dir=daemon.state_dir)

@@ -129,7 +129,7 @@ def check_final(queue: Queue, source: SourceSubmission, *, skips_dead: bool) -> 
     submission = queue.submission(source.submission_id)
     state = submission.state()
     if state.state not in FINAL_STATES:
-        done = f"{state.completed_count} of {counted(state.chunks_count, 'chunk')} are completed"
+        done = f"{state.completed_count} of {counted(state.chunks_count, 'chunk')} completed"
         raise NotFinished(
             f"Submission {source.submission_id} is {state.state}: {done}.",
             hint=f"`opsq wait {source.submission_id}` first, or read the results as they are completed with "
