@@ -108,8 +108,8 @@ def build_session(
 def _unix_sockets(python: str) -> dict[str, str]:
     """Settings that have a JVM on this machine talk to its Python workers over Unix sockets, in a private folder.
 
-    Over TCP each task waits for about 20 ms for acknowledgements that both kernels delay; whatever it does. A worker
-    notices sooner that its JVM has hung up, hence the process of our own that forks it.
+    Over TCP each task waits about 20 ms, whatever it does, for acknowledgements that both kernels delay. A worker
+    notices sooner that its JVM has hung up, hence a process of our own that forks it.
     """
     folder = _socket_folder() if python == sys.executable else None
     if folder is None:
