@@ -21,6 +21,7 @@ from pyspark.sql.datasource import DataSource
 
 from conftest import SHORT_ROOT
 from opsq.spark.session import spark_session, worker_daemon
+from spark.clusters import is_alive
 from waiting import wait_until
 
 ENABLED, FOLDER, MODULE = (
@@ -37,14 +38,6 @@ def os_fork(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(worker_daemon, "_forks", itertools.count(1))
     yield
     os.fork = real
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def settings(python: str = sys.executable) -> dict[str, str]:
@@ -78,6 +71,7 @@ def test_sockets_need_a_temporary_folder_with_a_short_path(
 
 @pytest.mark.parametrize("module", ["pyspark.daemon", "opsq.spark.session.worker_daemon"])
 def test_worker_whose_jvm_hangs_up_prints_nothing(module: str):
+    """Spark's own prints a traceback; once it does not, ours is not needed for this any more."""
     with tempfile.TemporaryDirectory(dir=SHORT_ROOT) as folder:
         environ = {
             **os.environ,

@@ -64,8 +64,18 @@ def _home_for(python: str) -> str | None:
 @cache
 def _linked(package: Path) -> str:
     """A folder of links to this package; the JVM needs it as long as this process lives."""
-    home = mkdtemp(prefix="opsq-spark-home-")
-    atexit.register(rmtree, home, ignore_errors=True)
+    home = folder_of_process("opsq-spark-home-")
     for part in _PARTS:
         Path(home, part).symlink_to(package / part)
     return home
+
+
+def folder_of_process(prefix: str) -> str:
+    """A temporary folder that only this user can enter, deleted when this process exits.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    folder = mkdtemp(prefix=prefix)
+    atexit.register(rmtree, folder, ignore_errors=True)
+    return folder

@@ -5,20 +5,17 @@ This file must not know the data source; users with a session of their own need 
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import resources
-from shutil import rmtree
-from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
 from opsq.errors import CommandNotFound, Conflict, Unreachable, UsageError
 from opsq.spark.session.java import ensure_java
-from opsq.spark.session.pyspark_links import light_home
+from opsq.spark.session.pyspark_links import folder_of_process, light_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -123,10 +120,9 @@ def _unix_sockets(python: str) -> dict[str, str]:
 
 @cache
 def _socket_folder() -> str | None:
-    """A folder that only this user can enter; None: there is no usable temporary folder, or its path is too long."""
+    """The private folder of this process; None: there is no usable temporary folder, or its path is too long."""
     with suppress(OSError):
-        folder = mkdtemp(prefix="opsq-spark-sockets-")
-        atexit.register(rmtree, folder, ignore_errors=True)
+        folder = folder_of_process("opsq-spark-sockets-")
         return folder if len(os.fsencode(folder)) <= _SOCKET_PATH_BYTES else None
     return None
 

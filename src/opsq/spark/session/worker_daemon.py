@@ -3,7 +3,8 @@
 It differs in three ways. A worker whose JVM has hung up, as at the end of a session, cannot deliver its last bytes:
 over a Unix socket it learns that at once, and Spark's own process would print a traceback, where this one lets it go.
 After each task a worker searches all its objects for garbage; here it leaves out those that modules brought with them.
-And from the second worker on, as after one that has died, workers find loaded what the first took a second to load.
+And on Linux, from the second worker on, as after one that has died, workers find loaded what the first took a second to
+load; on macOS, libraries that are loaded before a fork may not work after it.
 
 Run as `python -m opsq.spark.session.worker_daemon WORKER_MODULE`.
 """
@@ -78,6 +79,6 @@ def fork() -> int:
 
 if __name__ == "__main__":
     daemon.worker = serve
-    if sys.argv[1:] == [_TASKS]:
+    if sys.argv[1:] == [_TASKS] and sys.platform == "linux":
         os.fork = fork
     daemon.manager()
