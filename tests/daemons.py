@@ -148,14 +148,20 @@ def error_of(reply: Reply | None) -> ErrorReply:
     return reply
 
 
-def log_with(settings: Settings, text: str) -> str:
-    """The daemon's log, when it says this: it is written by a thread of its own."""
+def log_with(settings: Settings, *texts: str) -> str:
+    """The daemon's log, when it says one of these: it is written by a thread of its own."""
 
     def found() -> str:
         log = Path(settings.log_path).read_text()
-        return log if text in log else ""
+        return log if any(text in log for text in texts) else ""
 
-    return wait_until(found, DEADLINE_S, f"{text!r} in the log")
+    return wait_until(found, DEADLINE_S, f"{' or '.join(texts)} in the log")
+
+
+def whole_log(settings: Settings) -> str:
+    """Stop the daemon and read its log: what is not there then was never said."""
+    lifecycle.stop(settings, drain_s=0)
+    return Path(settings.log_path).read_text()
 
 
 def processor_s(pid: int) -> float:

@@ -19,7 +19,7 @@ from hypothesis import settings as profile
 from hypothesis import strategies as st
 from msgspec import inspect
 
-from daemons import Client, connected, error_of, running
+from daemons import Client, connected, error_of, running, whole_log
 from opsq.errors import BY_CODE
 from opsq.settings import Settings
 from opsq.wire import messages
@@ -52,7 +52,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
     folder = Path(tempfile.mkdtemp(prefix="opsq-", dir="/tmp"))
     with running(folder / "state", frame_limit_bytes="64K", connection_limit="200") as found:
         yield found
-        log = Path(found.log_path).read_text()
+        log = whole_log(found)
     assert "Traceback" not in log, log
     shutil.rmtree(folder)
 

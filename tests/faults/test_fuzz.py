@@ -20,7 +20,7 @@ from statistics import median
 
 import pytest
 
-from daemons import connected, holder, running, state_of, with_client_token
+from daemons import connected, holder, running, state_of, whole_log, with_client_token
 from faults.fuzzing import Live, Talks, sources
 from opsq.settings import Settings
 from opsq.wire import messages as m
@@ -47,7 +47,7 @@ def settings() -> Iterator[Settings]:
         pid = holder(found)
         yield found
         assert state_of(found).pid == pid
-        log = Path(found.log_path).read_text()
+        log = whole_log(found)
         assert "Traceback" not in log, log
     shutil.rmtree(folder)
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import opsq
-from daemons import running
+from daemons import running, whole_log
 from opsq.client.aio.queue import AsyncQueue
 from opsq.client.sync.queue import Queue
 from opsq.errors import OpsqError, UsageError
@@ -151,7 +151,7 @@ def queue(request: pytest.FixtureRequest) -> Iterator[Queue]:
     else:
         with running(folder / "state") as settings, opsq.connect(settings.socket) as queue:
             yield queue
-            assert "Traceback" not in Path(settings.log_path).read_text()
+            assert "Traceback" not in whole_log(settings)
     shutil.rmtree(folder)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import opsq
-from daemons import holder, kill, running
+from daemons import holder, kill, running, state_of
 from opsq.client.core.held_block import Lost
 from opsq.daemon import lifecycle
 from opsq.errors import NotPermitted, Unreachable
@@ -79,8 +79,7 @@ def test_nobody_there_is_unreachable(runtime_dir: Path) -> None:
 
 def test_over_tcp_the_token_decides(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with running(runtime_dir, listen="127.0.0.1:0") as settings:
-        log = Path(settings.log_path).read_text()
-        port = int(log.split("127.0.0.1:")[-1].split()[0].rstrip(",.;)"))
+        port = int(state_of(settings).settings["listen"].rpartition(":")[2])
         token = Path(settings.token_file).read_text().strip()
         with opsq.connect(f"127.0.0.1:{port}", token=token) as queue:
             assert queue.submit([]).state().state == "completed"

@@ -8,7 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from daemons import DEADLINE_S, Client, connected, error_of, holder, log_with, running, state_of, with_client_token
+from daemons import (
+    DEADLINE_S,
+    Client,
+    connected,
+    error_of,
+    holder,
+    log_with,
+    running,
+    state_of,
+    whole_log,
+    with_client_token,
+)
 from opsq.daemon import tokens_file
 from opsq.settings import Settings
 from opsq.wire.messages import (
@@ -88,7 +99,7 @@ def test_named_token_works_at_once_and_a_revoked_one_ends_its_connections(settin
         assert client.is_closed()
         assert other.ask(Heartbeat(2)) == Alive(2)
     assert code_with(address, token) == "not_permitted"
-    assert token not in Path(settings.log_path).read_text()
+    assert token not in whole_log(settings)
 
 
 def test_token_narrows_what_its_client_may_do_over_the_unix_socket_too(runtime_dir: Path) -> None:
