@@ -20,7 +20,15 @@ from opsq.spark.source.commit import STEM
 from opsq.spark.source.daemon_address import content_of, resolve, store_of
 from opsq.spark.source.result_fetch import SourceSubmission, check_final, find_source
 from opsq.spark.source.rule_options import camel_case, keyword_option, number_text
-from opsq.spark.source.source_options import DaemonOptions, ReadOptions, parse_read, parse_write
+from opsq.spark.source.source_options import (
+    DaemonOptions,
+    ReadKeywords,
+    ReadOptions,
+    WriteKeywords,
+    check_keywords,
+    parse_read,
+    parse_write,
+)
 from opsq.units import counted
 from opsq.wire.messages import UNFINISHED_STATES
 
@@ -31,7 +39,7 @@ if TYPE_CHECKING:
 
     from opsq.client.sync.queue import Queue
     from opsq.content.content_store import Store
-    from opsq.spark.source.source_options import ReadKeywords, WriteKeywords, WriteOptions
+    from opsq.spark.source.source_options import WriteOptions
 
 SWEEP_AGE_S = 24 * 3600.0
 """Folders written to more recently are left alone: a task may still be writing."""
@@ -108,8 +116,9 @@ def named_options(**options: Unpack[WriteKeywords]) -> dict[str, str]:
     """The options of a write, as Spark has them, for the keyword arguments of `write`.
 
     Raises:
-        UsageError: two say the same, or one cannot be.
+        UsageError: one is unknown or cannot be, or two say the same.
     """
+    check_keywords(options, WriteKeywords, "opsq.spark.write")
     named: dict[str, str] = {}
     keywords: dict[str, str] = {}
     for keyword, value in options.items():
@@ -187,6 +196,7 @@ def _results_of_one(
     from opsq.spark.source.batch_reader import find_form
     from opsq.spark.source.joined_results import native_frame
 
+    check_keywords(options, ReadKeywords, "opsq.spark.results")
     named = {camel_case(name): _text(value) for name, value in options.items()}
     parsed = parse_read({**named, "path": str(submission)})
     if is_remote(spark):

@@ -389,3 +389,17 @@ def test_two_keywords_of_a_write_that_say_the_same_are_refused():
 def test_keyword_of_a_write_that_cannot_be_is_refused_by_its_name(name: str, value: object):
     with pytest.raises(UsageError, match=name):
         named_options(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ({"row_per_chunk": 1}, "Did you mean rows_per_chunk?"),
+        ({"rowsPerChunk": 1}, "Did you mean rows_per_chunk?"),
+        ({"colour": "red"}, "Known are "),
+    ],
+)
+def test_unknown_keyword_is_refused_in_the_spelling_of_python(given: dict[str, object], hint: str):
+    with pytest.raises(UsageError, match=r"is not a known argument of opsq\.spark\.write\(\)") as caught:
+        named_options(**given)
+    assert hint in str(caught.value.hint)

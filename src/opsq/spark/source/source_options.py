@@ -339,6 +339,12 @@ class _Given:
         return found
 
 
+def check_keywords(given: Iterable[str], record: type[ReadKeywords | WriteKeywords], function: str) -> None:
+    """Raises UsageError: one of the names is not a keyword argument of the function."""
+    for name in given:
+        _check_known(name, record.__annotations__, f"argument of {function}()")
+
+
 def _check_known(name: str, names: Iterable[str], what: str) -> None:
     by_lower = {known.lower(): known for known in names}
     if name.lower() in by_lower:
