@@ -48,7 +48,8 @@ def _told(context: Context, count: int, how: str, end: Callable[[Client, int], N
     with Daemon(context.folder("opsq")) as daemon, connect(daemon) as client:
         [first] = _submit(client, [NewSubmission(os.urandom(16), 1)])
         for _ in range(0, count, _BATCH):
-            after, pairs = [Dependency(first)], {"tenant": "a", "kind": "x"}
+            after = [Dependency(first)]
+            pairs: dict[str, int | str] = {"tenant": "a", "kind": "x"}
             _submit(client, [NewSubmission(os.urandom(16), 1, metadata=pairs, after=after) for _ in range(_BATCH)])
         answers, stop = _answers(daemon)
         time.sleep(1)

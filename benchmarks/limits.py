@@ -46,15 +46,16 @@ def measure(context: Context) -> Iterator[Row]:
             for engine in engines:
                 engine.renew()
                 mills.append(Mill(engine, strategy, count=per_call))
-            turns: list[list[Quantiles]] = [[], []]
+            limited: list[Quantiles] = []
+            free: list[Quantiles] = []
             for number in range(context.pairs + 1):
-                for mill, taken in zip(mills, turns, strict=True):
+                for mill, taken in zip(mills, (limited, free), strict=True):
                     found = mill.turn(calls)
                     if number:  # the first one warms up
                         taken.append(found)
             what = f"reserve under ten limits, {strategy}, {per_call} a call"
             for share in SHARES:
-                yield compared(what, share, *turns, ratio_at_most(_RATIOS[per_call]), rival_name="no limits")
+                yield compared(what, share, limited, free, ratio_at_most(_RATIOS[per_call]), rival_name="no limits")
     for engine in engines:
         engine.close()
 

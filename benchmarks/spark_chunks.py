@@ -7,12 +7,17 @@ of the job.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import opsq
 import opsq.spark
 from harness import Benchmark, Context, Row, alternate, at_least, main, median, paired_row, ratio_at_most
 from ours import spark as ours_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 _TASKS_COUNT = 2
 
@@ -31,9 +36,7 @@ def measure(context: Context) -> Iterator[Row]:
                 ours_spark.remove_all(queue)
                 return ours_spark.timed(lambda: ours_spark.write(frame, state_dir, rows_per_chunk, chunk_format))
 
-            small, large = alternate(
-                context.pairs, lambda submit=submit: submit(100), lambda submit=submit: submit(rows_count // 100)
-            )
+            small, large = alternate(context.pairs, partial(submit, 100), partial(submit, rows_count // 100))
             what = f"submit {rows_count // 100:,} chunks of 100 rows, {chunk_format}"
             yield paired_row(
                 what, "s", small, large, ratio_at_most(2), rival_name=f"100 chunks of {rows_count // 100:,} rows"
@@ -49,9 +52,7 @@ def measure(context: Context) -> Iterator[Row]:
         yield Row(what, "chunks/s", median(rates), at_least(1000, "chunks/s"), samples={"ours": rates})
 
 
-def _fleet_rate(
-    spark: ours_spark.SparkSession, queue: opsq.Queue, frame: ours_spark.DataFrame, state_dir: Path
-) -> float:
+def _fleet_rate(spark: SparkSession, queue: opsq.Queue, frame: DataFrame, state_dir: Path) -> float:
     ours_spark.remove_all(queue)
     ours_spark.write(frame, state_dir, 100)
     summary = opsq.spark.consume(spark, function=_no_op, tasks=_TASKS_COUNT, state_dir=str(state_dir))

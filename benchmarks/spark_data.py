@@ -94,9 +94,12 @@ def _to_end(
 
     def native() -> float:
         shutil.rmtree(native_dir, ignore_errors=True)
-        return ours_spark.timed(
-            lambda: (frame.write.parquet(str(native_dir)), _total(spark.read.parquet(str(native_dir))))
-        )
+
+        def both() -> None:
+            frame.write.parquet(str(native_dir))
+            _total(spark.read.parquet(str(native_dir)))
+
+        return ours_spark.timed(both)
 
     *mine, other = alternate(context.pairs, *[partial(ours, write) for write in ways.values()], native)
     reads, note = Ratio.RIVAL_OVER_OURS, "without the time in which the chunks are completed"

@@ -21,7 +21,7 @@ import opsq
 from harness import Benchmark, Context, Row, at_least, at_most, main, reported
 from opsq.wire.messages import History, HistoryFilter, HistoryRows
 from ours import cli
-from ours.cluster import CONF, Cluster, cluster, processes
+from ours.cluster import Cluster, cluster, processes
 from ours.daemon import environment
 
 _ROWS_PER_CHUNK = 100
@@ -78,7 +78,7 @@ class _Pipeline:
             str(_ROWS_PER_CHUNK),
         ]
         self._words += ["--master", at.url, "--tasks", "2", "--retry-on", "75", "--keep", "--quiet"]
-        for key, value in CONF.items():
+        for key, value in at.settings.items():
             self._words += ["--conf", f"{key}={value}"]
         self._words += ["--", "sh", "-c", _SCRIPT]
         self.faults_count = 0
@@ -216,7 +216,8 @@ def _write_rows(path: Path, count: int) -> None:
 
 
 def _events_count(queue: opsq.Queue, submission_id: int, event: str) -> int:
-    found, place = 0, 0
+    found = 0
+    place: int | None = 0
     while place is not None:
         where = HistoryFilter(submission_id=submission_id, events=[event])
         page = queue.link.call(History(queue.link.next_id(), where, place, 10_000), HistoryRows)

@@ -13,12 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import pyspark
+
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 
-from spark.clusters import EXECUTORS as CONF
 from spark.clusters import running_cluster
+from spark.jvm import Jvm
 
-__all__ = ["CONF", "Cluster", "cluster", "processes"]
+__all__ = ["Cluster", "cluster", "processes"]
 
 _DEADLINE_S = 120.0
 _LOOK_S = 0.05
@@ -33,10 +35,17 @@ class _Process(NamedTuple):
 
 
 class Cluster:
-    """A master and its workers, one core each. SourceSubmission by `cluster`."""
+    """A master and its workers, one core each. Started by `cluster`.
 
-    def __init__(self, url: str, workers: list[int]) -> None:
+    Args:
+        url: of the master.
+        settings: of an application, so that it fits.
+        workers: their process ids.
+    """
+
+    def __init__(self, url: str, settings: dict[str, str], workers: list[int]) -> None:
         self.url = url
+        self.settings = settings
         self._workers = workers
 
     def executors(self) -> list[int]:
@@ -71,8 +80,9 @@ def cluster(folder: Path) -> Iterator[Cluster]:
     Raises:
         AssertionError: the workers are not there in time.
     """
-    with running_cluster(folder) as started:
-        yield Cluster(started.url, [worker.pid for worker in started.workers])
+    jvm = Jvm(flags="", home=str(Path(pyspark.__file__).parent))
+    with running_cluster(folder, jvm) as started:
+        yield Cluster(started.url, started.settings, [worker.pid for worker in started.workers])
 
 
 def processes() -> list[_Process]:

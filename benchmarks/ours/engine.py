@@ -18,7 +18,7 @@ import apsw
 
 from opsq.clock import Now, WallMs, after
 from opsq.clock import now as read_clocks
-from opsq.daemon.daemon_process import GC_THRESHOLDS
+from opsq.daemon.process_setup import GC_THRESHOLDS
 from opsq.ids import SubmissionId
 from opsq.queue.engine import Engine, Peer
 from opsq.queue.policy import Policy

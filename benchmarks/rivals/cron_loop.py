@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import apsw
 from cronsim import CronSim
@@ -38,7 +39,7 @@ class CronLoop:
 
     def fire(self) -> float:
         """Sleep until the first instant, then make the jobs of all that is due; the seconds from then to the last."""
-        rows = self._connection.execute("SELECT name, expression, done_at FROM schedule").fetchall()
+        rows: list[Any] = self._connection.execute("SELECT name, expression, done_at FROM schedule").fetchall()
         due = sorted((_after(expression, done_at), name) for name, expression, done_at in rows)
         first = due[0][0]
         time.sleep(max(0.0, first - time.time()))
