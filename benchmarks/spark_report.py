@@ -63,11 +63,11 @@ def write_history(folder: Path, rows_count: int) -> None:
             "run_s": run_max_s * np.where(chunks > 1, 40, 1),
             "run_max_s": run_max_s,
             "exit_status": pa.array(np.where(failed, 3, 0).astype(np.int32), mask=~failed & (event != 0)),
-            "signal": pa.nulls(count, pa.int32()),
             "reason": pa.array(["", "no such host"]).take(pa.array(failed.astype(np.int8))),
             "metadata": pairs,
         }
-        table = pa.table([columns[field.name] for field in schema], schema=schema)
+        rows = [columns.get(field.name, pa.nulls(count, field.type)) for field in schema]
+        table = pa.table(rows, schema=schema)
         name = f"history-{first + 1:019}-{first + count:019}.parquet"
         parquet.write_table(table, folder / name, compression="zstd", row_group_size=50_000)
 
