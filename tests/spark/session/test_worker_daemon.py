@@ -13,7 +13,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from types import ModuleType
 
 import pytest
 from pyspark.sql import SparkSession
@@ -69,17 +69,37 @@ def test_sockets_need_a_temporary_folder_with_a_short_path(
     assert settings() == {}
 
 
-@pytest.mark.parametrize("module", ["pyspark.daemon", "opsq.spark.session.worker_daemon"])
-def test_worker_whose_jvm_hangs_up_prints_nothing(module: str):
+PLANS = """
+from opsq.spark.session import worker_daemon
+
+def main(infile, outfile):
+    worker_daemon.hush_here()
+    infile.read()
+    outfile.write(b"too late")
+"""
+"""A worker module that Spark plans with, of which `pyspark.daemon` takes those whose names begin like its own."""
+
+
+@pytest.mark.parametrize(
+    ("module", "serves", "is_quiet"),
+    [
+        ("pyspark.daemon", "pyspark.worker", False),
+        ("pyspark.daemon", "pyspark_plans", True),
+        ("opsq.spark.session.worker_daemon", "pyspark.worker", True),
+    ],
+)
+def test_worker_whose_jvm_hangs_up_prints_nothing(module: str, serves: str, is_quiet: bool):
     """Spark's own prints a traceback; once it does not, ours is not needed for this any more."""
     with tempfile.TemporaryDirectory(dir=SHORT_ROOT) as folder:
+        Path(folder, "pyspark_plans.py").write_text(PLANS)
         environ = {
             **os.environ,
+            "PYTHONPATH": folder,
             "PYTHON_UNIX_DOMAIN_ENABLED": "true",
             "PYTHON_WORKER_FACTORY_SOCK_DIR": folder,
             "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1",
         }
-        command = [sys.executable, "-m", module, "pyspark.worker"]
+        command = [sys.executable, "-m", module, serves]
         pipe = subprocess.PIPE
         with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environ) as process:
             assert process.stdin is not None
@@ -92,9 +112,8 @@ def test_worker_whose_jvm_hangs_up_prints_nothing(module: str):
                 jvm.sendall(struct.pack("!i", 3))  # a partition, whose task never comes
             wait_until(lambda: not is_alive(worker))
             _, printed = process.communicate(timeout=60)
-    is_ours = module != "pyspark.daemon"
-    assert (b"BrokenPipeError" not in printed) == is_ours, printed.decode()
-    assert not (is_ours and printed), printed.decode()
+    assert (b"BrokenPipeError" not in printed) == is_quiet, printed.decode()
+    assert not (is_quiet and printed), printed.decode()
 
 
 def test_second_worker_finds_loaded_what_tasks_need(os_fork: None, monkeypatch: pytest.MonkeyPatch):
@@ -147,17 +166,16 @@ def test_search_for_garbage_leaves_out_what_modules_brought(monkeypatch: pytest.
             gc.unfreeze()
 
 
-def test_worker_that_cannot_deliver_ends_at_once(monkeypatch: pytest.MonkeyPatch):
-    def lost(sock: socket.socket, authenticated: bool) -> int:
-        raise BrokenPipeError
-
-    def end(status: int) -> NoReturn:
-        raise SystemExit(status)
-
-    monkeypatch.setattr(worker_daemon, "_serve", lost)
-    monkeypatch.setattr(os, "_exit", end)
-    with socket.socket() as sock, pytest.raises(SystemExit, match="1"):
-        worker_daemon.serve(sock, True)
+@pytest.mark.parametrize("error", [BrokenPipeError, ConnectionResetError, ValueError])
+def test_only_a_jvm_that_hung_up_is_not_told_of(error: type[Exception], capsys: pytest.CaptureFixture[str]):
+    module = ModuleType("daemon")
+    worker_daemon.hush(module)
+    try:
+        raise error("the end")
+    except error:
+        module.traceback.print_exc()
+        assert "the end" in module.traceback.format_exc()
+    assert ("the end" in capsys.readouterr().err) == (error is ValueError)
 
 
 def test_workers_that_plan_are_quiet_too(spark: SparkSession):
@@ -170,12 +188,13 @@ def test_workers_that_plan_are_quiet_too(spark: SparkSession):
             from opsq.spark.source import data_source
 
             assert data_source.OpsqDataSource
-            return f"`{sys.modules['__main__'].worker.__module__}` INT"
+            return f"`{sys.modules['__main__'].traceback.print_exc.__module__}` INT"
 
     spark.dataSource.register(Probe)
     assert spark.read.format("probe").load().columns == [worker_daemon.__name__]
 
 
 def test_process_that_spark_did_not_fork_is_left_alone():
-    worker_daemon.serve_here()
-    assert not hasattr(sys.modules["__main__"], "worker")
+    before = dict(vars(sys.modules["__main__"]))
+    worker_daemon.hush_here()
+    assert dict(vars(sys.modules["__main__"])) == before

@@ -15,10 +15,12 @@ import gc
 import os
 import socket
 import sys
+import traceback
 import warnings
 from contextlib import suppress
 from importlib import import_module
 from itertools import count
+from types import ModuleType, SimpleNamespace
 
 from pyspark import daemon
 
@@ -33,14 +35,8 @@ _modules_counts: set[int] = set()
 
 
 def serve(sock: socket.socket, authenticated: bool) -> int:
-    """Serve a task as `pyspark.daemon.worker` does; 0: the worker waits for another, else it ends.
-
-    Effects: ends this process if the JVM has hung up.
-    """
-    try:
-        code = _serve(sock, authenticated)
-    except (BrokenPipeError, ConnectionResetError):
-        os._exit(1)  # at once, or Python tries to deliver the rest as it frees the file, and prints that it could not
+    """Serve a task as `pyspark.daemon.worker` does; 0: the worker waits for another, else it ends."""
+    code = _serve(sock, authenticated)
     if len(sys.modules) not in _modules_counts:
         _modules_counts.add(len(sys.modules))
         gc.collect()
@@ -48,14 +44,27 @@ def serve(sock: socket.socket, authenticated: bool) -> int:
     return code
 
 
-def serve_here() -> None:
-    """In a worker that `pyspark.daemon` forked: serve the tasks after this one as above.
+def hush(module: ModuleType) -> None:
+    """Let the workers of this `pyspark.daemon` end without a word if their JVM has hung up.
 
-    Spark plans with such workers, whatever its settings are.
+    Its last lines print what was raised and end the process at once, so nothing else tries to deliver the rest.
+    """
+    module.traceback = SimpleNamespace(print_exc=_print_exc, format_exc=traceback.format_exc)  # type: ignore[attr-defined]
+
+
+def _print_exc() -> None:
+    if not isinstance(sys.exception(), (BrokenPipeError, ConnectionResetError)):
+        traceback.print_exc()
+
+
+def hush_here() -> None:
+    """In a worker that `pyspark.daemon` forked, from its task in hand on.
+
+    Spark plans with such workers, whatever its settings are, and most have one task only.
     """
     main = sys.modules["__main__"]
     if getattr(getattr(main, "__spec__", None), "name", None) == daemon.__name__:
-        main.worker = serve  # type: ignore[attr-defined]
+        hush(main)
 
 
 def fork() -> int:
@@ -78,6 +87,7 @@ def fork() -> int:
 
 
 if __name__ == "__main__":
+    hush(daemon)
     daemon.worker = serve
     if sys.argv[1:] == [_TASKS] and sys.platform == "linux":
         os.fork = fork

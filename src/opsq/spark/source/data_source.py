@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSource
 
 from opsq.spark.session import worker_daemon
 
-worker_daemon.serve_here()  # only where Spark plans, in a worker of its own
+worker_daemon.hush_here()  # only where Spark plans, in a worker of its own
 
 _HANDS_FILTERS = "pyspark.sql.worker.data_source_pushdown_filters"
 """Spark plans reads in processes with this module where it hands filters to readers."""
