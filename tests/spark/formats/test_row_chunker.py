@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import math
+import random
 from typing import Any
 
 import pyarrow as pa
@@ -80,6 +81,18 @@ def test_a_row_above_the_wanted_size_is_a_chunk_of_its_own():
     table = pa.table({"value": ["a" * 100, "b" * 100]})
     pieces = list(cut(table.to_batches(), encoder("text", table.schema), bytes_per_chunk=10))
     assert [piece.rows_count for piece in pieces] == [1, 1]
+
+
+@pytest.mark.parametrize("columns_count", [1, 1000])
+def test_chunks_of_many_columns_are_larger_by_default(columns_count: int):
+    """Else each would hold little but what Parquet keeps of its columns, and take as long as that."""
+    count = 1_000_000 // columns_count
+    noise = random.Random(7).randbytes(8 * count)
+    values = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(noise)])
+    table = pa.table({f"c{number}": values for number in range(columns_count)})
+    sizes = [len(piece.payload) for piece in cut(table.to_batches(500), encoder("parquet", table.schema))]
+    usual_bytes = (1 << 20) + 1024 * columns_count
+    assert usual_bytes / 2 < sizes[-2] < 2 * usual_bytes
 
 
 UTC = dt.UTC

@@ -29,7 +29,7 @@ from opsq.wire.messages import Backoff, Dependency
 
 def test_write_without_options_cuts_parquet_by_bytes():
     found = parse_write({})
-    assert (found.chunk_format, found.rows_per_chunk, found.bytes_per_chunk) == ("parquet", None, 1 << 20)
+    assert (found.chunk_format, found.rows_per_chunk, found.bytes_per_chunk) == ("parquet", None, None)
     assert found.rules == {}
 
 

@@ -85,7 +85,7 @@ class Chunking(NamedTuple):
         "-n, --rows-per-chunk N", "Rows per chunk; the last chunk of a partition has fewer.", COUNT
     )
     bytes_per_chunk: int | None = option(
-        "-b, --bytes-per-chunk SIZE", "Approximate bytes per chunk.", values.size, shown="1M"
+        "-b, --bytes-per-chunk SIZE", "Approximate bytes per chunk.", values.size, shown="1M, and 1K for each column"
     )
     chunk_format: ChunkFormat = option(
         "--chunk-format jsonl|csv|text|parquet|arrow", "What a program reads on its stdin.", default="jsonl"

@@ -13,6 +13,8 @@ import pyarrow as pa
 Encode = Callable[[pa.Table], memoryview]
 """Turns a table of at least one row into the bytes of a chunk."""
 
+_USUAL_BYTES, _COLUMN_BYTES = 1 << 20, 1 << 10
+"""Of a Parquet file each column takes some 250 bytes for itself, and a time that is that of some hundred values."""
 _TOO_LARGE = 2.0
 """A chunk larger than this many times the wanted size is cut in two, repeatedly."""
 
@@ -37,18 +39,17 @@ def cut(
         batches: the rows.
         encode: makes the bytes of a chunk.
         rows_per_chunk: the rows of each chunk.
-        bytes_per_chunk: the approximate bytes of each chunk. The number of rows is estimated from earlier chunks, since
-            encoded sizes are unknown before encoding. A chunk of more than one row never has more than twice as many
-            bytes.
+        bytes_per_chunk: the approximate bytes of each chunk; without both, 1 MiB, and 1 KiB more for each column. The
+            number of rows is estimated from earlier chunks, since encoded sizes are unknown before encoding. A chunk of
+            more than one row never has more than twice as many bytes.
     """
     if rows_per_chunk is not None:
         for table in _runs(batches, lambda _: rows_per_chunk):
             yield Piece(encode(table), table.num_rows)
         return
-    wanted_bytes = bytes_per_chunk or 1
-    sizes = _Sizes(wanted_bytes)
+    sizes = _Sizes(bytes_per_chunk)
     for table in _runs(batches, sizes.rows_wanted):
-        for piece in _halved(table, encode, wanted_bytes):
+        for piece in _halved(table, encode, sizes.wanted_bytes(table.num_columns)):
             sizes.saw(table.nbytes * piece.rows_count / table.num_rows, len(piece.payload))
             yield piece
 
@@ -100,15 +101,18 @@ def _halved(table: pa.Table, encode: Encode, wanted_bytes: int) -> Iterator[Piec
 class _Sizes:
     """Estimates from earlier chunks how many rows make a chunk of the wanted size."""
 
-    def __init__(self, wanted_bytes: int) -> None:
+    def __init__(self, wanted_bytes: int | None) -> None:
         self._wanted_bytes = wanted_bytes
         self._ratio = 1.0
         """Encoded bytes per byte of rows in memory."""
 
+    def wanted_bytes(self, columns_count: int) -> int:
+        return self._wanted_bytes or _USUAL_BYTES + _COLUMN_BYTES * columns_count
+
     def rows_wanted(self, waiting: list[pa.RecordBatch]) -> int:
         rows_count = sum(batch.num_rows for batch in waiting)
         row_bytes = max(sum(batch.nbytes for batch in waiting) / rows_count, 1 / 8) * self._ratio
-        return max(int(self._wanted_bytes / row_bytes), 1)
+        return max(int(self.wanted_bytes(waiting[0].num_columns) / row_bytes), 1)
 
     def saw(self, memory_bytes: float, encoded_bytes: int) -> None:
         if memory_bytes:

@@ -42,7 +42,7 @@ class OpsqDataSource(DataSource):
 
     Options of a write, which makes one submission; the mode must be "append":
         chunkFormat: parquet (default), arrow, jsonl, csv or text. A parquet chunk is a complete small file.
-        rowsPerChunk, bytesPerChunk: the size of chunks; about 1M by default.
+        rowsPerChunk, bytesPerChunk: the size of chunks; about 1M by default, and 1K more for each column.
         idempotencyKey: the same rows written again under this key are the same submission, as long as it exists.
         title: a line for people, which `opsq list` and `opsq show` show.
         metadata: strategic metadata as a JSON object, such as {"Tenant": "acme", "run": 7}; the case of keys is kept.

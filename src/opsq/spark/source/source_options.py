@@ -25,7 +25,6 @@ CHUNK_FORMATS: tuple[FormatName, ...] = ("parquet", "arrow", "jsonl", "csv", "te
 RESULT_FORMATS = (*CHUNK_FORMATS, "binary")
 METADATA_COLUMNS = ("_submission", "_chunk", "_attempts")
 MODES = ("results", "chunks")
-DEFAULT_BYTES_PER_CHUNK = 1 << 20
 DEFAULT_LEASE_S = 3600.0
 DEFAULT_CHUNKS_PER_TRIGGER = 1000
 
@@ -94,7 +93,7 @@ class ReadKeywords(DaemonKeywords, total=False):
 
 
 class WriteOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_option_name):
-    """Options of `df.write.format("opsq")`; see `OpsqDataSource`. One of the two sizes of chunks is None.
+    """Options of `df.write.format("opsq")`; see `OpsqDataSource`. One of the two sizes of chunks is None, or both are.
 
     `rules` are the options of any submission, as keyword arguments of `Producer.submit`.
     """
@@ -153,13 +152,11 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         )
     if given.has("rowsPerChunk") and given.has("bytesPerChunk"):
         raise UsageError("rowsPerChunk and bytesPerChunk cannot be combined.", hint="Give one of them.")
-    rows = given.parsed("rowsPerChunk", _count)
-    size_bytes = given.parsed("bytesPerChunk", _size)
     return WriteOptions(
         daemon=given.daemon(),
         chunk_format=cast("FormatName", given.choice("chunkFormat", CHUNK_FORMATS, "parquet")),
-        rows_per_chunk=rows,
-        bytes_per_chunk=size_bytes if size_bytes or rows else DEFAULT_BYTES_PER_CHUNK,
+        rows_per_chunk=given.parsed("rowsPerChunk", _count),
+        bytes_per_chunk=given.parsed("bytesPerChunk", _size),
         rules=read_rules(given.text, given.metadata()),
         wait_for_room=given.parsed("waitForRoom", _wait) or False,
         traceparent=given.parsed("traceparent", _trace),
