@@ -352,6 +352,9 @@ def _help_hint(name: str) -> str:
 def _unknown(name: str) -> UsageError:
     from difflib import get_close_matches
 
-    ours = OTHERS_SAY.get(name) or next(iter(get_close_matches(name, VERBS, 1)), None)
-    hint = f"It is called `opsq {ours}` here." if ours else "`opsq --help` lists the verbs."
+    hint = "`opsq --help` lists the verbs."
+    if name in OTHERS_SAY:
+        hint = f"It is called `opsq {OTHERS_SAY[name]}` here."
+    elif near := get_close_matches(name, VERBS, 1):
+        hint = f"Did you mean `opsq {near[0]}`?"
     return UsageError(f"opsq has no verb {name!r}.", hint=hint)

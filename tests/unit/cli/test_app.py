@@ -67,10 +67,18 @@ def test_names_of_other_tools_lead_to_verbs_that_exist() -> None:
         assert ours.startswith("--") or ours.split()[0] in app.VERBS
 
 
-def test_unknown_verb_names_the_nearest() -> None:
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("resutls", "Did you mean `opsq results`?"),
+        ("retry", "It is called `opsq dead requeue` here."),
+        ("qqq", "`opsq --help` lists the verbs."),
+    ],
+)
+def test_unknown_verb_names_the_nearest(name: str, hint: str) -> None:
     with pytest.raises(UsageError) as caught:
-        app.run(["resutls"])
-    assert "opsq results" in caught.value.hint
+        app.run([name])
+    assert caught.value.hint == hint
 
 
 def test_every_error_class_is_told_with_its_status(capsys: pytest.CaptureFixture[str]) -> None:
