@@ -124,6 +124,12 @@ def test_columns_and_what_tells_of_the_chunk_are_there_on_request(queue: opsq.Qu
     assert read(submission, metadataColumns="_chunk").columns == ["a", "b", "_chunk"]
 
 
+def test_results_whose_columns_cannot_be_guessed_are_of_a_submission_that_is_named(queue: opsq.Queue, read: Read):
+    submission = submit(queue, [b'{"a": 1', b'{"a": 2'])
+    with pytest.raises(PySparkException, match=rf"A result of submission {submission.id} cannot .* not JSON lines"):
+        read(submission, resultFormat="jsonl")
+
+
 def test_schema_that_is_given_goes_before_what_results_say(queue: opsq.Queue, read: Read):
     submission = submit(queue, [parquet(pa.table({"a": pa.array([1], pa.int8()), "b": ["x"]}))])
     assert [tuple(row) for row in read(submission, "b STRING, a BIGINT").collect()] == [("x", 1)]

@@ -121,7 +121,11 @@ def find_form(queue: Queue, source: SourceSubmission, options: ReadOptions) -> R
         return ResultForm(result_format, _stored_schema(queue, source, result_format, options), is_merged=True)
     if first and result_format in GUESSED_FORMATS:
         samples = sample(queue, source, SAMPLE_BYTES)
-        guessed = spark_schema(schema_of(result_format, *samples), what="the results")
+        try:
+            guessed = spark_schema(schema_of(result_format, *samples), what="the results")
+        except UsageError as error:
+            what = f"A result of submission {source.submission_id}"
+            raise _unusable(what, result_format, error) from error
         schema = _typed_as_chunks(result_format, samples, guessed, stored) if stored else guessed
         return ResultForm(result_format, schema, is_merged=True)
     if first or result_format in ("text", "binary"):
@@ -286,16 +290,7 @@ class Batches(NamedTuple):
                 hint="The options chunkFormat and columns, or .schema(...), describe the chunks; the strategy selects "
                 f"them. After `opsq cancel {self.submission_id}` and `opsq rm` a restarted query continues without it.",
             )
-        hint = "The options resultFormat, resultSchema and columns, or .schema(...), describe the results"
-        if self.result_format in GUESSED_FORMATS:
-            hint += (
-                f"; without a schema, columns of {self.result_format} are guessed from some of the results and the "
-                f"chunks"
-            )
-        return UsageError(
-            f"The result of chunk {name} cannot be used. {error.message}",
-            hint=f"{hint}. From a shell: --result-schema.",
-        )
+        return _unusable(f"The result of chunk {name}", self.result_format, error)
 
     def _with_metadata(self, table: pa.Table, whole: pa.Schema, chunk: int, attempts: Mapping[int, int]) -> pa.Table:
         values = metadata_of(self.submission_id, chunk, attempts)
@@ -397,3 +392,10 @@ class FilteredReader(OpsqReader):
         """Take the filters on columns about the chunk; Spark applies the others."""
         self.conditions, others = divide(filters, self.options.metadata_columns)
         return others
+
+
+def _unusable(what: str, result_format: str, error: OpsqError) -> UsageError:
+    hint = "The options resultFormat, resultSchema and columns, or .schema(...), describe the results"
+    if result_format in GUESSED_FORMATS:
+        hint += f"; without a schema, columns of {result_format} are guessed from some of the results and the chunks"
+    return UsageError(f"{what} cannot be used. {error.message}", hint=f"{hint}. From a shell: --result-schema.")
