@@ -45,7 +45,7 @@ def serve(sock: socket.socket, authenticated: bool) -> int:
 
 
 def hush(module: ModuleType) -> None:
-    """Let the workers of this `pyspark.daemon` end without a word if their JVM has hung up.
+    """Let the workers of this `pyspark.daemon` end without a word if their JVM has hung up, from the task in hand on.
 
     Its last lines print what was raised and end the process at once, so nothing else tries to deliver the rest.
     """
@@ -55,16 +55,6 @@ def hush(module: ModuleType) -> None:
 def _print_exc() -> None:
     if not isinstance(sys.exception(), (BrokenPipeError, ConnectionResetError)):
         traceback.print_exc()
-
-
-def hush_here() -> None:
-    """In a worker that `pyspark.daemon` forked, from its task in hand on.
-
-    Spark plans with such workers, whatever its settings are, and most have one task only.
-    """
-    main = sys.modules["__main__"]
-    if getattr(getattr(main, "__spec__", None), "name", None) == daemon.__name__:
-        hush(main)
 
 
 def fork() -> int:

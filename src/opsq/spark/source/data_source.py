@@ -11,10 +11,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from opsq.spark.session import worker_daemon
-
-worker_daemon.hush_here()  # only where Spark plans, in a worker of its own
-
 _HANDS_FILTERS = "pyspark.sql.worker.data_source_pushdown_filters"
 """Spark plans reads in processes with this module where it hands filters to readers."""
 
