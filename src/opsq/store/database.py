@@ -320,18 +320,22 @@ class Database:
         """Give up to `pages` free pages back to the file system, on a connection of its own.
 
         Returns:
-            The bytes by which the file shrinks.
+            The bytes given back; what is written meanwhile may take as many again.
         """
         connection = self._connect("vacuum", writable=True)
+        given_count = 0
         try:
-            before = int(scalar(connection, "PRAGMA page_count"))
             while pages > 0 and int(scalar(connection, "PRAGMA freelist_count")):
                 step = min(pages, 256)  # the writer waits for a step, so each stays within about 10 ms
+                connection.execute("BEGIN IMMEDIATE")
+                before = int(scalar(connection, "PRAGMA page_count"))
                 for _ in connection.execute(f"PRAGMA incremental_vacuum({step})"):
                     pass
+                given_count += before - int(scalar(connection, "PRAGMA page_count"))
+                connection.execute("COMMIT")
                 pages -= step
                 time.sleep(0.001)
-            return (before - int(scalar(connection, "PRAGMA page_count"))) * int(scalar(connection, "PRAGMA page_size"))
+            return given_count * int(scalar(connection, "PRAGMA page_size"))
         finally:
             connection.close()
 

@@ -421,6 +421,21 @@ def test_vacuum_gives_free_pages_back_to_the_file_system(opened: Database) -> No
     assert opened.free_bytes() == 0
 
 
+def test_vacuum_counts_what_it_gives_back_whatever_is_written_meanwhile(
+    opened: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The difference of two sizes was negative when more was written, and no client could read the answer."""
+    fill(opened, 2000)
+    opened.begin()
+    opened.writer.execute("DELETE FROM meta WHERE key LIKE 'fill %'")
+    opened.commit()
+    free_bytes, pages_count = opened.free_bytes(), value(opened.reader, "PRAGMA page_count")
+    written = iter(range(1))
+    monkeypatch.setattr("opsq.store.database.time.sleep", lambda _: [fill(opened, 4000) for _ in written])
+    assert 256 * 4096 <= opened.vacuum(256) <= free_bytes
+    assert value(opened.reader, "PRAGMA page_count") > pages_count
+
+
 def test_log_begins_anew_after_a_whole_checkpoint_and_not_after_a_passive_one(opened: Database, path: Path) -> None:
     log = path.with_name(f"{path.name}-wal")
     fill(opened, 1000)
