@@ -198,10 +198,14 @@ class Session(asyncio.Protocol):
         self.heard_ns = now.mono
         return self._serve(self._unhandled, now, most)
 
-    def check(self, now_ns: int, silence_ns: int) -> None:
-        """Disconnect a peer that has sent nothing, or has read none of its replies, for `silence_ns` nanoseconds."""
+    def check(self, now_ns: int, silence_ns: int) -> bool:
+        """Disconnect a peer that has sent nothing, or has read none of its replies, for `silence_ns` nanoseconds.
+
+        Returns:
+            Whether it was.
+        """
         if self.is_ending or self._transport is None or self.peer is None:
-            return
+            return False
         if self._is_slow:
             waiting_bytes = self._transport.get_write_buffer_size()
             if waiting_bytes < self._waiting_bytes:
@@ -210,6 +214,7 @@ class Session(asyncio.Protocol):
                 self.cut_off("has not read its replies")
         elif self._unhandled is None and now_ns - self.heard_ns > silence_ns:
             self.cut_off("has missed its heartbeats")
+        return self.is_ending
 
     def end(self, error: OpsqError, request_id: int = 0) -> None:
         """Send the error, then close; the peer's reservations are released at once."""
