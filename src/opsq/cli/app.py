@@ -136,7 +136,6 @@ OTHERS_SAY = {
     "push": "submit",
     "put": "submit",
     "remove": "rm",
-    "requeue": "dead requeue",
     "retry": "dead requeue",
     "stats": "status",
     "touch": "extend",
@@ -353,8 +352,8 @@ def _unknown(name: str) -> UsageError:
     from difflib import get_close_matches
 
     hint = "`opsq --help` lists the verbs."
-    if name in OTHERS_SAY:
-        hint = f"It is called `opsq {OTHERS_SAY[name]}` here."
+    if ours := OTHERS_SAY.get(name) or next((f"{group} {name}" for group in GROUPS if name in GROUPS[group]), None):
+        hint = f"It is called `opsq {ours}` here."
     elif near := get_close_matches(name, VERBS, 1):
         hint = f"Did you mean `opsq {near[0]}`?"
     return UsageError(f"opsq has no verb {name!r}.", hint=hint)

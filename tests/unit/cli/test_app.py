@@ -72,6 +72,7 @@ def test_names_of_other_tools_lead_to_verbs_that_exist() -> None:
     [
         ("resutls", "Did you mean `opsq results`?"),
         ("retry", "It is called `opsq dead requeue` here."),
+        ("prune", "It is called `opsq history prune` here."),
         ("qqq", "`opsq --help` lists the verbs."),
     ],
 )
