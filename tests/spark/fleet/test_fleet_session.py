@@ -203,6 +203,41 @@ def test_summary_of_a_fleet_that_has_lost_a_worker_has_the_counts_of_the_daemon(
     assert (summary.completed, summary.dead) == (39, 1)
 
 
+@pytest.mark.parametrize("signal_name", ["SIGKILL", "SIGTERM"])
+@pytest.mark.parametrize("is_program", [False, True], ids=["a function", "a program"])
+def test_fleet_whose_worker_processes_lose_their_parent_leaves_no_work_behind(
+    spark: SparkSession, daemon: Settings, queue: opsq.Queue, runtime_dir: Path, signal_name: str, is_program: bool
+) -> None:
+    """It is Spark's process that forks them, and may be killed for its memory: the tasks used to say that all is done.
+
+    At SIGTERM, it tells its workers to end.
+    """
+    marker = runtime_dir / "killed"
+    script = f"""
+case $(cat) in 3) if ! [ -e {marker} ]; then
+    touch {marker}; pid=$$
+    up() {{ ps -o ppid= -p $pid | tr -d ' '; }}
+    until ps -o args= -p $pid | grep -q '[w]orker_daemon pyspark.worker'; do pid=$(up); done
+    kill -{signal_name[3:]} $(up); sleep 3
+fi;; esac"""
+
+    def run(content: bytes) -> bytes:
+        import subprocess
+        import time
+
+        time.sleep(0.1)
+        subprocess.run(["sh", "-c", script], input=content, check=True)
+        return content
+
+    submission = queue.submit([b"%d" % number for number in range(60)])
+    work: dict[str, Any] = {"command": ["sh", "-c", f"sleep 0.1; {script}"]} if is_program else {"function": run}
+    summary = opsq.spark.consume(
+        spark, **work, strategy="OldestFirst", submission=submission.id, tasks=2, state_dir=str(daemon.state_dir)
+    )
+    assert marker.exists()
+    assert (summary.completed, submission.state().state) == (60, "completed")
+
+
 def test_error_of_every_task_is_raised_on_the_driver_as_it_was_said(
     spark: SparkSession, daemon: Settings, queue: opsq.Queue
 ) -> None:

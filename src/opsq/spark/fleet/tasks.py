@@ -122,6 +122,9 @@ class _Counts(NamedTuple):
 def work(plan: Plan, number: int) -> TaskSummary:
     """Run one consumer of the fleet. An error is returned in the summary, so that it reaches the driver unchanged.
 
+    Raises:
+        _StoppedError: it was stopped before its work had ended; Spark repeats the task, unless it is gone itself.
+
     Effects: however it ends, none of its programs or functions keeps running, and unfinished chunks are released. If
         this process is killed, a shell beside it ends them; if only the executor dies, this process stops and releases
         its chunks.
@@ -136,6 +139,13 @@ def work(plan: Plan, number: int) -> TaskSummary:
             number, host, seconds=seconds, error_code=error.code, error=_placed(error, host), hint=error.hint or ""
         )
     return TaskSummary(number, host, **counts._asdict(), seconds=time.monotonic() - began_at)
+
+
+class _StoppedError(Exception):
+    """A signal has come, or the process that forked this one is gone, with the executor or alone."""
+
+    def __init__(self) -> None:
+        super().__init__("The task was stopped before its work had ended.")
 
 
 def _placed(error: OpsqError, host: str) -> str:
@@ -160,6 +170,8 @@ def _run(plan: Plan, command: tuple[str, ...], name: str, left_s: float | None) 
     options = plan.options._replace(name=name, stop_after_s=left_s)
     with StopSignals() as signals, _executor_watched(lambda: signals.stop(signal.SIGHUP, is_urgent=True)):
         outcome = pool.consume(connect, command, options, signals=signals)
+    if signals.count:
+        raise _StoppedError
     return _Counts(outcome.completed_count, outcome.failed_count, outcome.dead_count, outcome.released_count)
 
 
@@ -189,7 +201,7 @@ def _call(plan: Plan, function: Callable[[Any], Any] | bytes, queue: Any, left_s
     with closing(guard), queue.consumer(plan.options.whole_strategy, lease_s=plan.lease_s) as consumer:
         guard.begin()
         until = plan.options.until
-        with _executor_watched(consumer.stop), _stopped_after(left_s, consumer.stop):
+        with _executor_watched(consumer.stop) as is_gone, _stopped_after(left_s, consumer.stop):
             counts = consumer.run_each_chunk(
                 program,
                 mode="processes",
@@ -200,6 +212,8 @@ def _call(plan: Plan, function: Callable[[Any], Any] | bytes, queue: Any, left_s
                 max_memory_bytes=plan.memory_bytes,
                 on_interrupt="return",
             )
+        if is_gone.is_set() or counts.stop_signal is not None:
+            raise _StoppedError
         tally.lost(consumer.expired)
     dead_count = tally.dead_count(queue.link) if tally.has_failures else 0
     return _Counts(counts.completed_count, counts.failed_count, dead_count, counts.released_count, rows_count)
@@ -221,20 +235,21 @@ def _stopped_after(left_s: float | None, stop: Callable[[], object]) -> Iterator
 
 
 @contextmanager
-def _executor_watched(stop: Callable[[], object]) -> Iterator[None]:
-    """Call `stop` from a thread when the parent process is gone: then nothing receives the summary of this task."""
-    parent, is_over = os.getppid(), threading.Event()
+def _executor_watched(stop: Callable[[], object]) -> Iterator[threading.Event]:
+    """Call `stop` from a thread, and set the event, when the parent process is gone: as a rule its executor is, too."""
+    parent, is_over, is_gone = os.getppid(), threading.Event(), threading.Event()
 
     def watch() -> None:
         while not is_over.wait(_LOOK_S):
             if os.getppid() != parent:
+                is_gone.set()
                 stop()
                 return
 
     thread = threading.Thread(target=watch, name="opsq-watch", daemon=True)
     thread.start()
     try:
-        yield
+        yield is_gone
     finally:
         is_over.set()
         thread.join()
