@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from opsq.client.core.held_block import HeldBlock, Lost
 from opsq.ids import SubmissionId, mask_indexes
-from opsq.wire.messages import ChunkMask, Completed, HeldChunks, Reply, Reserved, Revoked, SubmissionContent
+from opsq.wire.messages import ChunkMask, Completed, HeldChunks, Refusal, Reply, Reserved, Revoked, SubmissionContent
 
 _KNOWN_LIMIT = 20_000
 
@@ -128,12 +128,12 @@ class Ledger:
         """Enter the answer to a reclaim: what was refused is lost."""
         if isinstance(reply, Completed):
             for refusal in reply.refusals:
-                self._revoke(refusal.submission_id, refusal.block, refusal.mask, refusal.code, refusal.message)
+                self._revoke(refusal, refusal.code, refusal)
 
     def revoked(self, push: Revoked) -> None:
         """Enter that chunks were taken away."""
         for chunks in push.chunks:
-            self._revoke(chunks.submission_id, chunks.block, chunks.mask, push.code, "")
+            self._revoke(chunks, push.code)
 
     def withdraw(self, block: HeldBlock, mask: int) -> int:
         """Stop work on these chunks, or hand them out no more; returns the mask of those without a verdict."""
@@ -142,11 +142,11 @@ class Ledger:
         block.open &= ~live
         return live
 
-    def report_lost(self, submission_id: int, number: int, mask: int, code: str, message: str) -> None:
-        """Have the caller learn that these chunks were lost, or their verdict refused."""
-        message = message or f"The chunk was taken away ({code})."
-        for index in mask_indexes(number, mask):
-            self.lost.append(Lost(SubmissionId(submission_id), index, code, message))
+    def report_lost(self, chunks: ChunkMask | Refusal, mask: int, code: str, refusal: Refusal | None = None) -> None:
+        """Have the caller learn that some of these chunks were lost, or their verdict refused."""
+        for index in mask_indexes(chunks.block, mask):
+            message = f"The chunk was taken away ({code})." if refusal is None else refusal.message_of(index)
+            self.lost.append(Lost(SubmissionId(chunks.submission_id), index, code, message))
 
     def forget(self, block: HeldBlock, mask: int) -> None:
         """Hold these chunks no longer."""
@@ -175,22 +175,23 @@ class Ledger:
             del self._lengths[block.length_s]
             self.shortest_s = min(self._lengths, default=math.inf)
 
-    def _revoke(self, submission_id: int, number: int, mask: int, code: str, message: str) -> None:
+    def _revoke(self, chunks: ChunkMask | Refusal, code: str, refusal: Refusal | None = None) -> None:
         """Forget what was not started; started chunks may still be completed unless finished elsewhere or cancelled."""
-        for block in list(self._blocks.get((submission_id, number), ())):
-            ready = block.ready & mask
-            expired = (ready | block.open & mask) if code == "reservation_lost" else 0
+        place = chunks.submission_id, chunks.block
+        for block in list(self._blocks.get(place, ())):
+            ready = block.ready & chunks.mask
+            expired = (ready | block.open & chunks.mask) if code == "reservation_lost" else 0
             if expired:
-                self.expired[submission_id, number] = self.expired.get((submission_id, number), 0) | expired
+                self.expired[place] = self.expired.get(place, 0) | expired
             self._unready(block, ready)
-            started = block.open & mask & ~block.revoked
+            started = block.open & chunks.mask & ~block.revoked
             block.revoked |= started
             gone = ready
             if code != "reservation_lost":
                 block.open &= ~started
                 gone |= started
             if started:
-                self.report_lost(submission_id, number, started, code, message)
+                self.report_lost(chunks, started, code, refusal)
             self.forget(block, gone)
 
     def _unready(self, block: HeldBlock, mask: int) -> None:

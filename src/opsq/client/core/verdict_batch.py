@@ -269,9 +269,7 @@ class VerdictBatch:
                 if is_completion and self._retry_part(sent, refusal):
                     continue
                 if is_completion or refusal.code not in _RESENT_IGNORED:
-                    self.ledger.report_lost(
-                        refusal.submission_id, refusal.block, refusal.mask, refusal.code, refusal.message
-                    )
+                    self.ledger.report_lost(refusal, refusal.mask, refusal.code, refusal)
         for block, mask in sent.settles:
             self.ledger.forget(block, mask)
 

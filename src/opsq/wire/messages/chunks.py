@@ -165,9 +165,12 @@ class Refusal(Record):
     @property
     def message(self) -> str:
         """The present state, as that of the first of the chunks."""
+        return self.message_of(next(mask_indexes(self.block, self.mask)))
+
+    def message_of(self, index: int) -> str:
+        """The present state, as that of one of the chunks."""
         from opsq.wording import refusal
 
-        index = next(mask_indexes(self.block, self.mask))
         return refusal(self.cause, {**self.details, "submission_id": self.submission_id, "index": index})[0]
 
 

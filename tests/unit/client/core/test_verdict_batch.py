@@ -299,6 +299,19 @@ def test_refused_reassertions_are_lost(batch: VerdictBatch) -> None:
     assert batch.ledger.ready_count == 0
 
 
+def test_each_of_several_that_are_lost_at_once_is_told_of_by_its_number(batch: VerdictBatch) -> None:
+    (held,) = offer(batch, grant(mask=0b11))
+    batch.ledger.take_chunk()
+    batch.ledger.take_chunk()
+    batch.complete(held, 0b11)
+    (request,) = sent(batch, Complete)
+    batch.answer(Completed(request.id, [Refusal(7, 0, 0b11, "already_finished", "chunk_finished")]))
+    assert [(lost.index, lost.message) for lost in batch.ledger.lost] == [
+        (0, "Chunk 7/0 is finished."),
+        (1, "Chunk 7/1 is finished."),
+    ]
+
+
 VERDICTS = st.sampled_from(["complete", "result", "fail", "release", "keep"])
 
 
