@@ -177,7 +177,7 @@ def test_write_that_cannot_be_is_refused_before_spark_reads_a_row(
     spark: SparkSession, daemon: Settings, runtime_dir: Path
 ):
     frame = spark.range(1).select(f.raise_error(f.lit("read")).cast("string").alias("text"))
-    with pytest.raises(UsageError, match=r"'maxlos' is not a known option of a write\. Did you mean maxLost"):
+    with pytest.raises(UsageError, match=r"'max_los' is not a known argument of .* Did you mean max_lost"):
         opsq.spark.write(frame, state_dir=daemon.state_dir, max_los=2)
     with pytest.raises(UsageError, match="maxLost 0: give a number from 1 to 2147483648"):
         opsq.spark.write(frame, state_dir=daemon.state_dir, max_lost=0)
