@@ -128,7 +128,7 @@ class Ledger:
         """Enter the answer to a reclaim: what was refused is lost."""
         if isinstance(reply, Completed):
             for refusal in reply.refusals:
-                self._revoke(refusal, refusal.code, refusal)
+                self._revoke(refusal, refusal.code)
 
     def revoked(self, push: Revoked) -> None:
         """Enter that chunks were taken away."""
@@ -142,10 +142,10 @@ class Ledger:
         block.open &= ~live
         return live
 
-    def report_lost(self, chunks: ChunkMask | Refusal, mask: int, code: str, refusal: Refusal | None = None) -> None:
+    def report_lost(self, chunks: ChunkMask | Refusal, mask: int, code: str) -> None:
         """Have the caller learn that some of these chunks were lost, or their verdict refused."""
         for index in mask_indexes(chunks.block, mask):
-            message = f"The chunk was taken away ({code})." if refusal is None else refusal.message_of(index)
+            message = chunks.message_of(index) if isinstance(chunks, Refusal) else f"The chunk was taken away ({code})."
             self.lost.append(Lost(SubmissionId(chunks.submission_id), index, code, message))
 
     def forget(self, block: HeldBlock, mask: int) -> None:
@@ -175,7 +175,7 @@ class Ledger:
             del self._lengths[block.length_s]
             self.shortest_s = min(self._lengths, default=math.inf)
 
-    def _revoke(self, chunks: ChunkMask | Refusal, code: str, refusal: Refusal | None = None) -> None:
+    def _revoke(self, chunks: ChunkMask | Refusal, code: str) -> None:
         """Forget what was not started; started chunks may still be completed unless finished elsewhere or cancelled."""
         place = chunks.submission_id, chunks.block
         for block in list(self._blocks.get(place, ())):
@@ -191,7 +191,7 @@ class Ledger:
                 block.open &= ~started
                 gone |= started
             if started:
-                self.report_lost(chunks, started, code, refusal)
+                self.report_lost(chunks, started, code)
             self.forget(block, gone)
 
     def _unready(self, block: HeldBlock, mask: int) -> None:

@@ -269,7 +269,7 @@ class VerdictBatch:
                 if is_completion and self._retry_part(sent, refusal):
                     continue
                 if is_completion or refusal.code not in _RESENT_IGNORED:
-                    self.ledger.report_lost(refusal, refusal.mask, refusal.code, refusal)
+                    self.ledger.report_lost(refusal, refusal.mask, refusal.code)
         for block, mask in sent.settles:
             self.ledger.forget(block, mask)
 

@@ -14,7 +14,8 @@ Encode = Callable[[pa.Table], memoryview]
 """Turns a table of at least one row into the bytes of a chunk."""
 
 _USUAL_BYTES, _COLUMN_BYTES = 1 << 20, 1 << 10
-"""Of a Parquet file each column takes some 250 bytes for itself, and a time that is that of some hundred values."""
+"""The size of a chunk by default, and what each column adds to it: in a Parquet file, a column costs some 250 bytes and
+the time of some hundred values, however few it has."""
 _TOO_LARGE = 2.0
 """A chunk larger than this many times the wanted size is cut in two, repeatedly."""
 

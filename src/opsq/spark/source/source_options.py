@@ -337,7 +337,11 @@ class _Given:
 
 
 def check_keywords(given: Iterable[str], record: type[ReadKeywords | WriteKeywords], function: str) -> None:
-    """Raises UsageError: one of the names is not a keyword argument of the function."""
+    """Refuse what is not a keyword argument of a function.
+
+    Raises:
+        UsageError: one of the names is unknown; the nearest that is known is named.
+    """
     for name in given:
         _check_known(name, record.__annotations__, f"argument of {function}()")
 
