@@ -1,13 +1,14 @@
 """One chunk at a time, not pipelined, against the floor of one raw commit and one empty round trip.
 
-The frames of the empty round trip are as long as those of the cycle.
+The frames of the empty round trip are as long as those of the cycle. Then ten minutes of it, with checkpoints.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
-from harness import Benchmark, Context, Row, alternate, main, median, paired_row, ratio_at_most, reported
+from harness import Benchmark, Context, Ratio, Row, alternate, main, median, paired_row, quantile, ratio_at_most
 from opsq.wire import frames
 from opsq.wire.messages import CompleteAndReserve, Completed, Completion, Grant, HeldChunks, Reserved
 from ours import loads
@@ -19,6 +20,7 @@ from rivals.programs import BEANSTALKD
 _ID = 1 << 60
 _MAC = 1 << 62
 _STRATEGY = "OldestFirst"
+_TURN_CYCLES = 300
 
 
 def frame_sizes() -> tuple[int, int]:
@@ -61,8 +63,39 @@ def measure(context: Context) -> Iterator[Row]:
     floor = [a + b for a, b in zip(one_commit, trip, strict=True)]
     what = "one chunk at a time, a cycle of complete and reserve"
     note = f"the floor: a commit of {median(one_commit) * 1e6:.0f} µs, a round trip of {median(trip) * 1e6:.0f} µs"
-    yield paired_row(what, "s", cycle, floor, ratio_at_most(1.5), rival_name="COMMIT + trip", note=note)
-    yield paired_row(f"{what}, against beanstalkd", "s", cycle, job, reported(), rival_name="beanstalkd -f0")
+    yield paired_row(what, "s", cycle, floor, ratio_at_most(2.0), rival_name="COMMIT + trip", note=note)
+    bound = ratio_at_most(1.5)
+    yield paired_row(f"{what}, against beanstalkd", "s", cycle, job, bound, rival_name="beanstalkd -f0")
+    yield _for_long(context)
+
+
+def _for_long(context: Context) -> Row:
+    """How far the slow cycles are from the usual one while the log is copied."""
+    load_s = context.size(600, 10)
+    context.say(f"cycles for {load_s} s")
+    taken: list[float] = []
+    written_at: set[int] = set()
+    with Daemon(context.folder("long")) as daemon, connect(daemon) as client:
+        ends_at = time.monotonic() + load_s
+        while time.monotonic() < ends_at:
+            client.submit(1, _TURN_CYCLES + 1)
+            taken += loads.cycles(client, _TURN_CYCLES, strategy=_STRATEGY)
+            written_at.add(daemon.database_path.stat().st_mtime_ns)
+    checkpoints_count = len(written_at) - 1
+    if not checkpoints_count:
+        raise RuntimeError(f"the database file was not written in {load_s} s, so no cycle met a checkpoint")
+    p50, p99 = quantile(taken, 0.5), quantile(taken, 0.99)
+    return Row(
+        f"one chunk at a time for {load_s} s with checkpoints: p99 against p50",
+        "s",
+        p99,
+        ratio_at_most(3.0),
+        rival=p50,
+        rival_name="p50",
+        ratio=p99 / p50,
+        ratio_reads=Ratio.OURS_OVER_RIVAL.value,
+        note=f"{len(taken)} cycles, the longest {max(taken) * 1e3:.1f} ms; {checkpoints_count} checkpoints or more",
+    )
 
 
 BENCHMARK = Benchmark("one_at_a_time", __doc__ or "", measure, (BEANSTALKD,))

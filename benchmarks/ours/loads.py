@@ -5,8 +5,9 @@ Every load checks that the daemon refused nothing and handed out what was asked 
 
 from __future__ import annotations
 
+import selectors
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -77,37 +78,79 @@ def complete(
         result_bytes: the size of each chunk's result.
         on_reply: called each time something came back.
     """
-    results = Results(result_bytes)
+    work = _Work(chunks_count, strategy, per_call, result_bytes)
     started = time.perf_counter()
-    asked = min(in_flight * per_call, chunks_count)
-    client.send([Reserve(client.next_id(), per_call, strategy) for _ in range(asked // per_call)])
-    unanswered: dict[int, int] = {}
-    completed = 0
-    while completed < chunks_count:
-        answers: list[Request] = []
-        for reply in client.replies():
-            if isinstance(reply, Completed):
-                completed += _accepted(reply, unanswered)
-            elif isinstance(reply, Reserved):
-                got = chunks_of(reply)
-                if got != per_call:
-                    raise RuntimeError(f"{got} chunks were handed out where {per_call} were free and asked for")
-                completions = [
-                    Completion(held(reply.reservation_id, grant), results.of(grant.mask.bit_count()))
-                    for grant in reply.grants
-                ]
-                request_id = client.next_id()
-                unanswered[request_id] = got
-                if asked < chunks_count:
-                    asked += per_call
-                    answers.append(CompleteAndReserve(request_id, completions, per_call, strategy))
-                else:
-                    answers.append(Complete(request_id, completions))
+    client.send(work.first_calls(client, in_flight))
+    while not work.is_over:
+        answers = work.answers(client, client.replies())
         if on_reply is not None:
             on_reply()
         if answers:
             client.send(answers)
     return time.perf_counter() - started
+
+
+def complete_on_all(clients: Sequence[Client], chunks_count: int, *, strategy: str) -> float:
+    """As `complete`, one chunk a call, with one call in flight on each of these connections."""
+    work = _Work(chunks_count, strategy, 1, 0)
+    with selectors.DefaultSelector() as selector:
+        for client in clients:
+            selector.register(client, selectors.EVENT_READ, client)
+        started = time.perf_counter()
+        for client in clients:
+            client.send(work.first_calls(client, 1))
+        while not work.is_over:
+            for key, _ in selector.select():
+                answers = work.answers(key.data, key.data.replies())
+                if answers:
+                    key.data.send(answers)
+        return time.perf_counter() - started
+
+
+class _Work:
+    """What is still to be asked for and what is not answered yet, over one connection or more."""
+
+    def __init__(self, chunks_count: int, strategy: str, per_call: int, result_bytes: int) -> None:
+        self._left = self._unasked = chunks_count
+        self._strategy = strategy
+        self._per_call = per_call
+        self._results = Results(result_bytes)
+        self._unanswered: dict[int, dict[int, int]] = {}
+
+    @property
+    def is_over(self) -> bool:
+        """Every chunk is completed."""
+        return self._left <= 0
+
+    def first_calls(self, client: Client, calls_count: int) -> list[Request]:
+        """So many reserves, or as many as there are chunks for."""
+        calls_count = min(calls_count, self._unasked // self._per_call)
+        self._unasked -= calls_count * self._per_call
+        return [Reserve(client.next_id(), self._per_call, self._strategy) for _ in range(calls_count)]
+
+    def answers(self, client: Client, replies: Sequence[Reply]) -> list[Request]:
+        """What follows from what came on a connection."""
+        unanswered = self._unanswered.setdefault(client.fileno(), {})
+        answers: list[Request] = []
+        for reply in replies:
+            if isinstance(reply, Completed):
+                self._left -= _accepted(reply, unanswered)
+            elif isinstance(reply, Reserved):
+                got = chunks_of(reply)
+                if got != self._per_call:
+                    raise RuntimeError(f"{got} chunks were handed out where {self._per_call} were free and asked for")
+                completions = [
+                    Completion(held(reply.reservation_id, grant), self._results.of(grant.mask.bit_count()))
+                    for grant in reply.grants
+                ]
+                request_id = client.next_id()
+                unanswered[request_id] = got
+                if self._unasked:
+                    self._unasked -= self._per_call
+                    answers.append(CompleteAndReserve(request_id, completions, self._per_call, self._strategy))
+                else:
+                    answers.append(Complete(request_id, completions))
+        return answers
 
 
 def complete_singly(client: Client, chunks_count: int) -> None:

@@ -6,10 +6,11 @@ The client knows `put`, `reserve` and `delete` of empty bodies, no more (protoco
 from __future__ import annotations
 
 import contextlib
+import selectors
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rivals.programs import BEANSTALKD
@@ -67,30 +68,31 @@ class Client:
             left -= batch
         return time.perf_counter() - started
 
+    def another(self) -> Client:
+        """One more connection to the same server."""
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(self._connection.getpeername())
+        return Client(connection)
+
+    def fileno(self) -> int:
+        """The descriptor of the socket."""
+        return self._connection.fileno()
+
     def reserve_and_delete(self, jobs_count: int, *, in_flight: int) -> float:
         """Reserve and delete jobs, `in_flight` at a time, and return the seconds it took.
 
         A delete and the reserve that takes its place travel in one write, as `CompleteAndReserve` does for us.
         """
+        work = _Work(jobs_count)
         started = time.perf_counter()
-        asked = min(in_flight, jobs_count)
-        self._connection.sendall(_RESERVE * asked)
-        deleted = 0
-        while deleted < jobs_count:
-            answers: list[bytes] = []
-            for line in self._lines():
-                if line.startswith(b"RESERVED "):
-                    answers.append(b"delete %b\r\n" % line.split(b" ", 2)[1])
-                    if asked < jobs_count:
-                        answers.append(_RESERVE)
-                        asked += 1
-                elif line == b"DELETED":
-                    deleted += 1
-                elif line:
-                    raise RuntimeError(f"beanstalkd answered {line!r}")
-            if answers:
-                self._connection.sendall(b"".join(answers))
+        self._connection.sendall(work.first_calls(in_flight))
+        while not work.is_over:
+            self._go_on(work)
         return time.perf_counter() - started
+
+    def _go_on(self, work: _Work) -> None:
+        if answers := work.answers(self._lines()):
+            self._connection.sendall(answers)
 
     def _lines(self) -> list[bytes]:
         received = self._connection.recv(1 << 16)
@@ -98,3 +100,48 @@ class Client:
             raise RuntimeError("beanstalkd closed the connection")
         *lines, self._rest = (self._rest + received).split(b"\r\n")
         return lines
+
+
+def reserve_and_delete_on_all(clients: Sequence[Client], jobs_count: int) -> float:
+    """As `Client.reserve_and_delete`, with one job in flight on each of these connections."""
+    work = _Work(jobs_count)
+    with selectors.DefaultSelector() as selector:
+        for client in clients:
+            selector.register(client, selectors.EVENT_READ, client)
+        started = time.perf_counter()
+        for client in clients:
+            client._connection.sendall(work.first_calls(1))
+        while not work.is_over:
+            for key, _ in selector.select():
+                key.data._go_on(work)
+        return time.perf_counter() - started
+
+
+class _Work:
+    """Jobs that are still to be reserved, and those that are not deleted yet."""
+
+    def __init__(self, jobs_count: int) -> None:
+        self._left = self._unasked = jobs_count
+
+    @property
+    def is_over(self) -> bool:
+        return self._left <= 0
+
+    def first_calls(self, calls_count: int) -> bytes:
+        calls_count = min(calls_count, self._unasked)
+        self._unasked -= calls_count
+        return _RESERVE * calls_count
+
+    def answers(self, lines: Sequence[bytes]) -> bytes:
+        answers: list[bytes] = []
+        for line in lines:
+            if line.startswith(b"RESERVED "):
+                answers.append(b"delete %b\r\n" % line.split(b" ", 2)[1])
+                if self._unasked:
+                    self._unasked -= 1
+                    answers.append(_RESERVE)
+            elif line == b"DELETED":
+                self._left -= 1
+            elif line:
+                raise RuntimeError(f"beanstalkd answered {line!r}")
+        return b"".join(answers)
