@@ -46,6 +46,7 @@ _NAMES = (
     "programs",
     "server",
     "rounds",
+    "python_consumer",
     "each_operation",
     "consume_memory",
     "records",
