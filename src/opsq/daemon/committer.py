@@ -35,9 +35,13 @@ _LAST_BYTES = 2 << 20
 _URGENT_BYTES = 96 << 20
 """Then it is copied and restarted in one, however much is left to copy."""
 
+_WAIT_BYTES = 64 << 20
 _WAIT_MS, _URGENT_WAIT_MS = 100, 250
 _PATIENCE_S = 1.0
-"""How long commits wait for readers of the log, longer near its limit; not at all once one has kept it for so long."""
+"""How long commits wait for readers of a log of so many bytes, and longer near its limit.
+
+They do not wait while it is shorter, nor once a reader has kept it for so long.
+"""
 
 _QUICK_S = 0.0005
 """A COMMIT that takes no longer may block the event loop when there is nothing else to do."""
@@ -132,8 +136,10 @@ class Committer:
     def _restart_log(self) -> None:
         """Copy the whole log so that the next commit restarts it; waits for short readers, not for one that stays."""
         log = self._database.log
-        is_kept = log.kept_s() > _PATIENCE_S
-        log.restart(wait_ms=0 if is_kept else _URGENT_WAIT_MS if log.bytes >= _URGENT_BYTES else _WAIT_MS)
+        if log.bytes < _WAIT_BYTES or log.kept_s() > _PATIENCE_S:
+            log.restart()
+        else:
+            log.restart(wait_ms=_URGENT_WAIT_MS if log.bytes >= _URGENT_BYTES else _WAIT_MS)
 
     # --- the event loop -----------------------------------------------------------------------------------
 

@@ -26,7 +26,8 @@ STEP_BYTES: Final = 4 << 20
 With 4 MB up to 35 ms.
 """
 LIMIT_BYTES: Final = 128 << 20
-_STEPS: Final = 16
+_STEPS: Final = 4
+"""Of a log that starts over: it is soon as long as it gets, and a COMMIT that need not extend the file is quicker."""
 _LEAST_STEP_BYTES: Final = 128 << 10
 _PAGE_BYTES: Final = 4096
 _FRAME_BYTES: Final = _PAGE_BYTES + 24
