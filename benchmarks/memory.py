@@ -39,7 +39,7 @@ def measure(context: Context) -> Iterator[Row]:
         loads.fail(client, many_chunks, per_call=_PER_CALL, delay_s=_RETRY_IN_S)
         failed_bytes = settled_bytes(daemon)
         what = f"RssAnon when all {many_chunks:.0e} failed once, above {_FEW_CHUNKS:.0e}"
-        yield Row(what, "bytes", failed_bytes - few_bytes, at_most(128 * _MIB, "bytes"), note=note)
+        yield Row(what, "bytes", failed_bytes - few_bytes, at_most(96 * _MIB, "bytes"), note=note)
 
 
 def _warm(client: Client) -> None:
