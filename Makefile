@@ -56,10 +56,11 @@ docs: $(DEV) ## check that man pages and completions are fresh
 bench: $(DEV) ## measure against the rivals, in ratios; ARGS="insert --quick" chooses
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
-soak: $(DEV) ## run the property and fault tests for hours with fresh random input
+soak: $(DEV) ## run the property and fault tests for hours with fresh random input, then an hour of full load
 	OPSQ_TEST_FILLS=1000 OPSQ_TEST_OUTBOX_ROWS=100000 OPSQ_TEST_STEPS=1000000 OPSQ_TEST_FRAMES=1000000 \
 	OPSQ_TEST_CONNECTIONS=$${OPSQ_TEST_CONNECTIONS:-9000} OPSQ_TEST_PARKED=100000 \
 	OPSQ_TEST_SEED=$${OPSQ_TEST_SEED:-$$(date +%s)} $(BIN)/pytest --hypothesis-profile=soak --timeout=14400 tests/unit tests/faults $(ARGS)
+	$(BIN)/python benchmarks/full_load.py --soak
 
 mutants: $(DEV) ## change one line at a time and name the changes that no test notices; ARGS="--promises --count 200 store"
 	@test -f .mutants/coverage || $(BIN)/python tools/mutants.py map

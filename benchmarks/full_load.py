@@ -1,60 +1,125 @@
-"""Ten minutes of full load: the size of SQLite's log, and the longest time in which nothing came back.
+"""Ten minutes of full load: what grows, and the longest time in which nothing came back.
 
-The load completes one chunk a call with 64 in flight, which writes the most log for each chunk.
+The load completes one chunk a call with 64 in flight, which writes the most log for each chunk. What is old is pruned
+meanwhile. `--soak` does it for an hour, with as much history kept as by default.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
-from harness import Benchmark, Context, Row, at_most, main
+import apsw
+
+from harness import Benchmark, Context, Row, at_most, main, median, ratio_at_most, reported
 from ours import loads
 from ours.client import connect
 from ours.daemon import Daemon
 
 _ROUND_CHUNKS = 50_000
-_LOOK_EVERY_S = 0.05
+_LOG_EVERY_S = 0.05
+_LOOK_EVERY_S = 0.5
+_FLAT = 1.05
+_PRUNED_AFTER_S = 120
+"""Pruning begins once a minute: before this, nothing can be said of what it keeps small."""
+_HISTORY_ROWS = 50_000
+_SOAK_HISTORY_ROWS = 10_000_000
 _MIB = 1 << 20
 
 
+class _Look(NamedTuple):
+    at: float
+    anonymous_bytes: int
+    file_bytes: int
+
+
 class _Watch:
-    """Looks at the log's size, and keeps the longest pause between two looks at what came back."""
+    """Looks at log, memory and file, and keeps the longest pause between two looks at what came back."""
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
-        self._last = self._looked = time.perf_counter()
+        self._started = self._last = self._log_looked = self._looked = time.perf_counter()
         self.log_bytes = 0
-        self.pauses: list[float] = []
+        self.longest_s = 0.0
+        self.looks: list[_Look] = []
 
     def on_reply(self) -> None:
         """Something came back."""
         here = time.perf_counter()
-        self.pauses.append(here - self._last)
-        self._last = here
+        self.longest_s = max(self.longest_s, here - self._last)
+        if here - self._log_looked > _LOG_EVERY_S:
+            self._log_looked = here
+            self.log_bytes = max(self.log_bytes, self._daemon.log_bytes())
         if here - self._looked > _LOOK_EVERY_S:
             self._looked = here
-            self.log_bytes = max(self.log_bytes, self._daemon.log_bytes())
+            file_bytes = self._daemon.database_path.stat().st_size
+            self.looks.append(_Look(here - self._started, self._daemon.anonymous_bytes(), file_bytes))
+        self._last = time.perf_counter()  # looking is no stall of the daemon
+
+    def quarters(self, of: Callable[[_Look], int]) -> tuple[float, float]:
+        """What was usual in the last quarter of the time, and in the second, when everything was warm."""
+        end = self.looks[-1].at
+        last = [of(look) for look in self.looks if look.at >= end * 0.75]
+        second = [of(look) for look in self.looks if end * 0.25 <= look.at < end * 0.5]
+        return median(last), median(second)
 
 
 def measure(context: Context) -> Iterator[Row]:
     """Rounds of submit and complete until the time is over."""
-    load_s = context.size(600, 20)
-    context.say(f"full load for {load_s} s")
+    load_s = 3600 if context.is_soak else context.size(600, 20)
+    history_rows = _SOAK_HISTORY_ROWS if context.is_soak else _HISTORY_ROWS
+    context.say(f"full load for {load_s} s, {history_rows:,} rows of history kept")
     completed = 0
-    with Daemon(context.folder("opsq")) as daemon, connect(daemon) as client:
+    with Daemon(context.folder("opsq"), history_rows=str(history_rows)) as daemon, connect(daemon) as client:
         watch = _Watch(daemon)
         started = time.monotonic()
         while time.monotonic() - started < load_s:
             client.submit(10, _ROUND_CHUNKS // 10)
             loads.complete(client, _ROUND_CHUNKS, strategy="Random", per_call=1, in_flight=64, on_reply=watch.on_reply)
             completed += _ROUND_CHUNKS
+        kept_rows = _history_rows(daemon)
     if not watch.log_bytes:
         raise RuntimeError("the log of the database was never seen, so its size cannot be judged")
-    note = f"{completed} chunks, {completed / load_s:,.0f} a second"
+    rate = completed / load_s
+    note = f"{completed} chunks, {rate:,.0f} a second"
     what = f"{load_s} s of full load"
     yield Row(f"{what}: size of the log", "bytes", watch.log_bytes, at_most(128 * _MIB, "bytes"), note=note)
-    yield Row(f"{what}: longest stall", "s", max(watch.pauses), at_most(0.100, "s"), note=note)
+    yield Row(f"{what}: longest stall", "s", watch.longest_s, at_most(0.050, "s"), note=note)
+    is_pruned = load_s >= _PRUNED_AFTER_S
+    note = "in the last quarter against the second" + ("" if is_pruned else "; too short for pruning, once a minute")
+    for name, of in (("RssAnon", _anonymous), ("size of the file", _file)):
+        last, second = watch.quarters(of)
+        yield Row(
+            f"{what}: {name} is flat",
+            "bytes",
+            last,
+            ratio_at_most(_FLAT) if is_pruned else reported(),
+            rival=second,
+            rival_name="before",
+            ratio=last / second,
+            ratio_reads="last/second quarter",
+            note=note,
+        )
+    most_rows = history_rows + 120 * rate
+    must = at_most(most_rows, "rows") if is_pruned else reported()
+    yield Row(f"{what}: history kept", "rows", kept_rows, must, note=f"{history_rows:,}, and what two minutes bring")
+
+
+def _anonymous(look: _Look) -> int:
+    return look.anonymous_bytes
+
+
+def _file(look: _Look) -> int:
+    return look.file_bytes
+
+
+def _history_rows(daemon: Daemon) -> int:
+    connection = apsw.Connection(str(daemon.database_path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        return int(connection.execute("SELECT max(seq) - min(seq) + 1 FROM history").get)
+    finally:
+        connection.close()
 
 
 BENCHMARK = Benchmark("full_load", __doc__ or "", measure)

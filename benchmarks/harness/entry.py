@@ -35,6 +35,7 @@ class Context:
 
     work_dir: Path
     is_quick: bool
+    is_soak: bool = False
 
     @property
     def pairs(self) -> int:
@@ -87,6 +88,7 @@ def main(benchmark: Benchmark) -> None:
     """Run one benchmark from its own file and leave the process: 0 all met, 1 a row is short, 2 a rival is missing."""
     parser = argparse.ArgumentParser(description=benchmark.shows)
     add_options(parser)
+    parser.add_argument("--soak", action="store_true", help="an hour of what is measured for minutes (full_load)")
     parser.add_argument(
         "--rows", type=Path, help="append the rows to this file, as JSON lines, instead of printing the table"
     )
@@ -99,7 +101,7 @@ def main(benchmark: Benchmark) -> None:
         raise SystemExit(EXIT_MISSING) from None
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="opsq-bench-", dir=disk_folder(chosen.dir)) as work_dir:
-        context = Context(Path(work_dir), chosen.quick)
+        context = Context(Path(work_dir), chosen.quick, chosen.soak)
         machine = None if chosen.rows else look_at_machine(context.work_dir)
         for row in benchmark.measure(context):
             rows.append(row)
