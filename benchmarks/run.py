@@ -29,6 +29,7 @@ _NAMES = (
     "limits",
     "parked",
     "strategies_memory",
+    "billion",
     "throughput",
     "pipelined",
     "one_at_a_time",
