@@ -6,6 +6,7 @@ The other process stops at that moment and says so; it goes on when it is told t
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import subprocess
 import sys
 import threading
@@ -165,5 +166,32 @@ def test_temporary_daemon_is_not_stopped_while_another_process_uses_it(runtime_d
             first.wait_for("stopping")
             first.go_on()
             first.wait_for("stopped")
+    finally:
+        end(settings)
+
+
+EXIT = """
+from opsq.daemon.temporary_daemon import may_exit
+from opsq.settings import load
+pause("exits" if may_exit(load({"state_dir": sys.argv[1]})) else "goes on")
+"""
+
+
+def test_daemon_without_connections_exits_only_if_temporary_and_unused_and_lets_nobody_in_meanwhile(
+    runtime_dir: Path,
+) -> None:
+    settings = settings_of(runtime_dir)
+    try:
+        use = DaemonUse(settings).enter()
+        with other(EXIT, str(runtime_dir)) as daemon:
+            daemon.wait_for("goes on")
+        assert use.leave()
+        with other(EXIT, str(runtime_dir)) as daemon, open(temporary_daemon.marker_path(settings), "r+b") as file:
+            daemon.wait_for("exits")
+            with pytest.raises(BlockingIOError):
+                fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, temporary_daemon._USERS_AT)
+        temporary_daemon.write_marker(settings, is_temporary=False)
+        with other(EXIT, str(runtime_dir)) as daemon:
+            daemon.wait_for("goes on")
     finally:
         end(settings)
