@@ -8,7 +8,8 @@ access rests on (see PROMISES) in place of lines drawn at random. Each change is
 line, the nearest first, in a copy of the source of its own; docs/testing.md says how to judge those that survive.
 
 `map` gives each test its own name as a context, and so does what it starts: an environment variable that pytest keeps
-is the context of every other process. Everything is kept in .mutants, one line of results.jsonl for each change.
+is the context of every other process. Everything is kept in .mutants, one line of results.jsonl for each change. A
+source that has changed since then needs no new map: lines are found where they were.
 """
 
 from __future__ import annotations
@@ -25,16 +26,22 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from compileall import compile_dir
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from difflib import Match, SequenceMatcher
 from pathlib import Path
+from py_compile import PycInvalidationMode
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from tempfile import TemporaryFile
+from typing import Any, ClassVar, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "opsq"
 WORK = ROOT / ".mutants"
 COVERAGE = WORK / "coverage"
+MAPPED = WORK / "mapped"
+"""The source as it was when `map` ran."""
 ROOMS = ["queue", "store", "content", "daemon", "client", "runner"]
 
 PROMISES = re.compile(
@@ -45,10 +52,12 @@ PROMISES = re.compile(
 
 STAGES = ["unit", "integration", "acceptance", "faults", "compat"]
 """Folders of tests, the quickest first."""
-TESTS_AT_A_TIME = 60
-"""Tests of a stage that try a change; those that reach fewest lines are nearest to it."""
+NEAREST_COUNT = 8
+TESTS_COUNT = 60
+"""Tests of a stage that try a change, the nearest by themselves first; those that reach fewest lines are nearest."""
+TEST_TIMEOUT_S = 60
 TIMEOUT_S = 300
-"""A change that makes its tests take longer has been noticed."""
+"""Of the tests of a stage. A change that makes them take longer has been noticed, unless the machine is busy."""
 
 COMPARED: dict[type[ast.cmpop], str] = {
     ast.Lt: "<=",
@@ -189,8 +198,11 @@ class Reached:
     def __init__(self) -> None:
         from coverage import CoverageData
 
+        self._known = _tests()
+
         self._data = CoverageData(str(COVERAGE))
         self._data.read()
+        self._moved: dict[str, list[Match]] = {}
         self._lines_of: dict[str, int] = defaultdict(int)
         for file in self._data.measured_files():
             for contexts in self._data.contexts_by_lineno(file).values():
@@ -198,13 +210,32 @@ class Reached:
                     self._lines_of[context] += 1
 
     def tests(self, change: Change) -> list[list[str]]:
-        """Return the tests that reach a change, a list for each stage, the nearest first."""
+        """Return the tests that reach a change, two lists for each stage, the nearest first."""
         by_line = self._data.contexts_by_lineno(str(SOURCE / change.file))
-        contexts = {context for line in range(change.line, change.last_line + 1) for context in by_line.get(line, [])}
+        lines = {self._line_then(change.file, line) for line in range(change.line, change.last_line + 1)}
+        contexts = {context for line in lines for context in by_line.get(line, [])}
         named = {_test_of(context): self._lines_of[context] for context in contexts if context}
-        nearest = sorted(named, key=named.__getitem__)
+        nearest = sorted(self._known & named.keys(), key=named.__getitem__)
         stages = [[test for test in nearest if test.startswith(f"tests/{stage}/")] for stage in STAGES]
-        return [stage[:TESTS_AT_A_TIME] for stage in stages if stage]
+        parts = [part for stage in stages for part in (stage[:NEAREST_COUNT], stage[NEAREST_COUNT:TESTS_COUNT])]
+        return [part for part in parts if part]
+
+    def _line_then(self, file: str, line: int) -> int:
+        """Return where a line was when `map` ran; for one that was not there, the nearest above it that was."""
+        if not (MAPPED / file).exists():
+            return line
+        if file not in self._moved:
+            then, now = ((folder / file).read_text(encoding="utf-8").splitlines() for folder in (MAPPED, SOURCE))
+            self._moved[file] = SequenceMatcher(None, then, now, autojunk=False).get_matching_blocks()
+        block = max((block for block in self._moved[file] if block.b < line), key=lambda block: block.b, default=None)
+        return line if block is None else block.a + min(line - block.b, max(block.size, 1))
+
+
+def _tests() -> set[str]:
+    """Return all tests: the map may know some that have another name now, and pytest refuses to run those."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *_folders()]
+    listed = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return {line for line in listed.splitlines() if "::" in line}
 
 
 def _test_of(context: str) -> str:
@@ -225,6 +256,7 @@ def make_map(arguments: list[str]) -> int:
     """Run the tests with coverage.py and keep which reaches what."""
     shutil.rmtree(WORK, ignore_errors=True)
     WORK.mkdir()
+    shutil.copytree(SOURCE, MAPPED, ignore=shutil.ignore_patterns("__pycache__"))
     settings = WORK / "settings.ini"
     settings.write_text(
         f"[run]\nsource = {SOURCE}\ndata_file = {COVERAGE}\nparallel = true\npatch = _exit\n"
@@ -252,79 +284,101 @@ def _folders() -> list[str]:
 # --- trying -----------------------------------------------------------------------------------------------------------
 
 
-def verdict(change: Change, stages: Iterable[list[str]], copy: Path) -> str:
-    """Try a change: `caught` by a stage, `survived` all, or `unreached`."""
-    stages = list(stages)
-    if not stages:
-        return "unreached"
-    target = copy / "opsq" / change.file
-    whole = target.read_bytes()
-    target.write_bytes(change.apply(whole))
-    try:
-        for tests in stages:
-            if not _pass(tests, copy):
-                return f"caught by {tests[0].split('/')[1]}"
-    finally:
-        target.write_bytes(whole)
-    return "survived"
+class Bench:
+    """A copy of the source to try changes in."""
 
+    passes: ClassVar[dict[str, bool]] = {}
+    """Whether a test that has failed passes without the change; if not, it notices nothing."""
 
-def _pass(tests: list[str], copy: Path) -> bool:
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-x",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        f"--basetemp={copy}/../t{copy.name}",
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    with subprocess.Popen(
-        [*command, *tests],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    ) as process:
+    def __init__(self, index: int) -> None:
+        self._copy = WORK / f"src{index}"
+        self._temporary = WORK / f"tsrc{index}"
+        shutil.rmtree(self._copy, ignore_errors=True)
+        shutil.copytree(ROOT / "src", self._copy, ignore=shutil.ignore_patterns("__pycache__"))
+        # By its hash: a change need be neither longer nor a second younger than the one before it.
+        compile_dir(self._copy, quiet=1, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
+
+    def verdict(self, change: Change, stages: Iterable[list[str]]) -> tuple[str, str]:
+        """Try a change: `caught` by a stage, `survived` all, `timed out` or `unreached`; and which test caught it."""
+        stages = list(stages)
+        if not stages:
+            return "unreached", ""
+        for stage in stages:
+            while tests := [test for test in stage if self.passes.get(test, True)]:
+                word, failed = self._try(change, tests)
+                if word == "passed":
+                    break
+                if failed and failed not in self.passes:
+                    self.passes[failed] = self._run([failed])[0] == "passed"
+                if self.passes.get(failed, True):
+                    return (word if word == "timed out" else f"caught by {tests[0].split('/')[1]}"), failed
+        return "survived", ""
+
+    def _try(self, change: Change, tests: list[str]) -> tuple[str, str]:
+        target = self._copy / "opsq" / change.file
+        whole = target.read_bytes()
+        target.write_bytes(change.apply(whole))
         try:
-            return process.wait(TIMEOUT_S) == 0
-        except subprocess.TimeoutExpired:
-            return False
+            return self._run(tests)
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # with whatever a test left behind
+            target.write_bytes(whole)
+
+    def _run(self, tests: list[str]) -> tuple[str, str]:
+        """Run tests until one fails: `passed`, `failed` or `timed out`, and which failed."""
+        unneeded = [f"-pno:{plugin}" for plugin in ("cacheprovider", "schemathesis", "xdist", "xdist.looponfail")]
+        command = [sys.executable, "-m", "pytest", "-x", "-q", *unneeded, f"--timeout={TEST_TIMEOUT_S}"]
+        environment = {**os.environ, "PYTHONPATH": str(self._copy)}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # compiling takes longer than most tests
+        with TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
+            process = subprocess.Popen(
+                [*command, f"--basetemp={self._temporary}", *tests],
+                cwd=ROOT,
+                env=environment,
+                stdout=output,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            try:
+                status = process.wait(TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                return "timed out", ""
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)  # with whatever a test left behind
+                process.wait()
+            output.seek(0)
+            names = "|".join(map(re.escape, sorted(tests, key=len, reverse=True)))
+            failed = re.search(rf"^(?:FAILED|ERROR) ({names})", output.read(), re.MULTILINE)
+        return ("failed" if status else "passed"), (failed[1] if failed else "")
 
 
 def run(rooms: list[str], seed: int, count: int, jobs: int, *, are_promises: bool) -> int:
     """Try changes; print each that survives, then how many there were. Returns how many survived."""
     changes = chosen(rooms, seed, count, are_promises=are_promises)
     reached = Reached()
-    copies: SimpleQueue[Path] = SimpleQueue()
+    benches: SimpleQueue[Bench] = SimpleQueue()
     for index in range(jobs):
-        copy = WORK / f"src{index}"
-        shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
-        copies.put(copy)
+        benches.put(Bench(index))
 
-    def tried(change: Change) -> tuple[Change, str]:
-        copy = copies.get()
+    def tried(change: Change) -> tuple[Change, str, str]:
+        bench = benches.get()
         try:
-            return change, verdict(change, reached.tests(change), copy)
+            return change, *bench.verdict(change, reached.tests(change))
         finally:
-            copies.put(copy)
+            benches.put(bench)
 
     counts: dict[str, int] = defaultdict(int)
     with ThreadPoolExecutor(jobs) as pool, (WORK / "results.jsonl").open("a", encoding="utf-8") as results:
-        for change, word in pool.map(tried, changes):
+        for change, word, test in pool.map(tried, changes):
             counts[word] += 1
             told = change.told((SOURCE / change.file).read_bytes())
-            results.write(json.dumps({"seed": seed, "promises": are_promises, "verdict": word, "change": told}) + "\n")
+            found = {"seed": seed, "promises": are_promises, "verdict": word, "test": test, "change": told}
+            results.write(json.dumps(found) + "\n")
             results.flush()
             if not word.startswith("caught"):
                 print(f"{word}: {told}", flush=True)
+    for test in sorted(test for test, does_pass in Bench.passes.items() if not does_pass):
+        print(f"fails without a change: {test}")
     print(", ".join(f"{count} {word}" for word, count in sorted(counts.items())))
     return counts["survived"] + counts["unreached"]
 
