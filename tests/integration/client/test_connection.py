@@ -132,6 +132,14 @@ def test_a_daemon_that_leaves_heartbeats_unanswered_is_unreachable() -> None:
     peer.socket.close()
 
 
+def test_a_daemon_that_does_not_greet_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opsq.client.sync.connection.DIAL_S", 0.01)
+    ours, theirs = socket.socketpair()
+    with theirs, pytest.raises(Unreachable, match="accepts but does not answer"):
+        Connection(ours, "/test.sock")
+    assert ours.fileno() == -1
+
+
 def test_the_end_of_the_connection_is_unreachable(peer: Peer) -> None:
     with peer.connect() as connection:
         peer.socket.close()

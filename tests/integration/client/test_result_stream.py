@@ -12,7 +12,7 @@ import pytest
 
 import opsq
 from daemons import running
-from opsq.errors import InputUnreadable, UsageError, WorkFailed
+from opsq.errors import InputUnreadable, Unreachable, UsageError, WorkFailed
 from opsq.queue.policy import Policy
 from waiting import wait_until
 
@@ -171,6 +171,18 @@ def test_a_stream_that_is_closed_or_forgotten_can_cancel(queue: opsq.Queue, is_b
         gc.collect()
         wait_until(lambda: submissions[1].state().state == "cancelled")
     assert submissions[0].state().reason == "Nobody waits for its results any more."
+
+
+def test_a_stream_whose_submission_cannot_be_cancelled_is_closed_and_logged(
+    queue: opsq.Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def cancel(self: opsq.Submission, reason: str) -> None:
+        raise Unreachable("The daemon has gone.")
+
+    monkeypatch.setattr(opsq.Submission, "cancel", cancel)
+    stream = queue.run([b"x"], on_close="cancel")
+    stream.close()
+    assert f"Submission {stream.submission.id} could not be cancelled: The daemon has gone." in caplog.text
 
 
 def test_a_stream_that_has_ended_cancels_nothing(queue: opsq.Queue) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from daemons import DEADLINE_S, end, holder, kill, running, settings_of, state_of
 from opsq.daemon import doctor, lifecycle
-from opsq.errors import AlreadyRunning, Bug, DatabaseDamaged, InputUnreadable
+from opsq.errors import AlreadyRunning, Bug, DatabaseDamaged, InputUnreadable, NotPermitted
 from opsq.settings import Settings
 from waiting import wait_until
 
@@ -128,6 +128,12 @@ def test_file_in_place_of_the_state_folder_is_named(settings: Settings) -> None:
     Path(settings.state_dir).write_text("")
     with pytest.raises(InputUnreadable, match=settings.state_dir):
         lifecycle.start(settings)
+
+
+def test_lock_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "opsq.lock").symlink_to("opsq.lock")
+    with pytest.raises(NotPermitted, match=r"Cannot read .*/opsq\.lock: Too many levels"):
+        lifecycle.is_locked(str(tmp_path / "opsq.lock"))
 
 
 def test_child_that_dies_without_a_word_is_a_bug_of_ours(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from opsq.errors import CommandNotExecutable, CommandNotFound, ContentChanged, Refused, StorageFull
-from opsq.runner.process import supervisor
+from opsq.runner.process import process_group, supervisor
 from opsq.runner.process.process_group import survivor
 from opsq.runner.process.supervisor import Child, Finished, Output, Range, Supervisor
 from waiting import wait_until
@@ -444,6 +444,14 @@ def test_program_is_finished_by_kill_though_a_descendant_cannot_be_reached(
     assert _end_of(children, child).signal == signal.SIGTERM
 
 
+def test_survivor_has_the_number_of_its_group_where_there_is_no_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+    def listdir(path: str) -> list[str]:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+    monkeypatch.setattr(process_group.os, "listdir", listdir)
+    assert survivor(os.getpgrp()) == str(os.getpgrp())
+
+
 def test_ended_orphans_that_nobody_waited_for_are_no_survivors() -> None:
     """In a container without a caring init they stay for ever."""
     living = os.posix_spawn("/bin/sleep", ["sleep", "1000"], os.environ, setpgroup=0)
@@ -489,6 +497,21 @@ def test_script_whose_interpreter_is_missing_is_not_executable(children: Supervi
         children.start([str(tmp_path / "program")])
 
 
+def test_program_whose_loader_is_missing_is_not_executable(
+    children: Supervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system then says that the program is not there."""
+
+    def posix_spawn(path: str, *_: object, **__: object) -> int:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+    (tmp_path / "program").write_bytes(b"\x7fELF")
+    (tmp_path / "program").chmod(0o755)
+    monkeypatch.setattr(os, "posix_spawn", posix_spawn)
+    with pytest.raises(CommandNotExecutable, match="what loads it does not exist"):
+        children.start([str(tmp_path / "program")])
+
+
 def test_arguments_past_the_limit_of_the_system_are_named(children: Supervisor) -> None:
     with pytest.raises(CommandNotExecutable, match="Argument list too long"):
         children.start(["true", "x" * 50_000_000])
@@ -531,6 +554,13 @@ def test_no_descriptor_left_refuses_one_more_and_keeps_the_others(children: Supe
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert _end_of(children, child).stdout.memory == b"chunk"
+
+
+def test_next_of_a_series_that_is_not_there_is_the_error_of_the_series(children: Supervisor, tmp_path: Path) -> None:
+    finished = _end_of(children, children.start_series(iter([["true"], [str(tmp_path / "program")]])))
+    assert isinstance(finished.error, CommandNotFound)
+    assert not finished.is_success
+    finished.stdout.close()
 
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.EIO], ids=errno.errorcode.get)

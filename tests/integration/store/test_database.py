@@ -19,7 +19,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from opsq.errors import AlreadyRunning, DatabaseDamaged, InputUnreadable, NotPermitted, VersionMismatch
+from opsq.errors import AlreadyRunning, DatabaseDamaged, InputUnreadable, NotPermitted, StorageFull, VersionMismatch
 from opsq.store import backlog, database, database_copy, integrity, write_ahead_log
 from opsq.store.database import Database, Deposed
 from opsq.store.database_file import migrations
@@ -280,6 +280,22 @@ def test_older_file_is_backed_up_and_then_migrated(path: Path, monkeypatch: pyte
     assert value(older, "PRAGMA user_version") == SCHEMA
     assert value(older, "SELECT state FROM submission") == "completed"
     older.close()
+
+
+def test_older_file_without_room_for_its_copy_is_refused_and_untouched(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made(path)
+    before = digest(path)
+
+    def backup(*_: object) -> int:
+        raise StorageFull("The disk is full.")
+
+    monkeypatch.setattr(database, "migrations", lambda: [*migrations(), "CREATE TABLE added (a INTEGER) STRICT;"])
+    monkeypatch.setattr(Database, "backup", backup)
+    with pytest.raises(StorageFull, match=rf"There is no room for .*opsq\.sqlite\.v{SCHEMA}-"):
+        Database.open(path)
+    assert digest(path) == before
 
 
 def test_migration_that_fails_leaves_the_older_file_as_it_was(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from opsq.content.file_io import DESCRIPTORS_LIMIT
 from opsq.content.local_store import LocalStore
 from opsq.content.result_objects import ResultWriter
 from opsq.content.store_kinds import open_store
-from opsq.errors import ContentMissing, ContentNotPermitted, StoreNotVisible, UsageError
+from opsq.errors import ContentMissing, ContentNotPermitted, OpsqError, StoreNotVisible, UsageError
 
 
 @pytest.fixture
@@ -163,6 +163,20 @@ def test_sharing_a_store_leaves_alone_what_has_names_elsewhere(store: LocalStore
     store.set_group(os.getgid())
     assert precious.stat().st_mode & 0o777 == 0o600
     assert os.stat(store.path("a/x")).st_mode & 0o777 == 0o640
+
+
+def test_a_store_that_is_shared_no_more_is_its_owners_alone(store: LocalStore) -> None:
+    store.mark()
+    store.set_group(os.getgid())
+    assert os.stat(store.root).st_mode & 0o070 == 0o070
+    store.set_group(None)
+    assert os.stat(store.root).st_mode & 0o777 == 0o700
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OpsqError, match=f"{tmp_path}/file/content/parts"):
+        LocalStore(tmp_path / "file" / "content").create_folder("parts")
 
 
 def test_a_folder_is_as_young_as_the_last_write_in_it(store: LocalStore) -> None:

@@ -126,3 +126,13 @@ def test_output_is_synced_before_it_has_its_name_and_its_folder_after(
     with open_output(tmp_path / "out") as out:
         out.write(b"results")
     assert done == ["7 bytes", "name", str(tmp_path)]
+
+
+def test_any_other_error_of_the_disk_under_an_output_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sync(descriptor: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("opsq.content.output_file.sync_descriptor", sync)
+    with pytest.raises(OSError, match="Input/output error"), open_output(tmp_path / "out") as out:
+        out.write(b"x")
+    assert os.listdir(tmp_path) == []

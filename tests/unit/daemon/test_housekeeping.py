@@ -6,6 +6,8 @@ import asyncio
 import threading
 from typing import Any
 
+import pytest
+
 from opsq.daemon.housekeeping import Housekeeping
 
 
@@ -35,3 +37,21 @@ def test_stop_waits_for_what_is_being_deleted() -> None:
         assert store.deleted == ["a"]
 
     asyncio.run(work(SlowStore()))
+
+
+def test_content_that_cannot_be_deleted_is_logged_and_the_next_goes(caplog: pytest.LogCaptureFixture) -> None:
+    class Refusing(SlowStore):
+        def delete_folder(self, folder: str) -> None:
+            if folder == "a":
+                raise PermissionError(13, "Permission denied")
+            super().delete_folder(folder)
+
+    async def work(store: Any) -> None:
+        store.is_let.set()
+        housekeeping = Housekeeping(None, store, asyncio.get_running_loop())  # type: ignore[arg-type]  # not looked at
+        housekeeping.delete_content(["a", "b"])
+        await housekeeping.stop()
+        assert store.deleted == ["b"]
+
+    asyncio.run(work(Refusing()))
+    assert "cannot delete content folder a, will retry later" in caplog.text

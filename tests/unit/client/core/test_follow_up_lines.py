@@ -69,3 +69,15 @@ def test_too_many_lines_and_too_long_ones_are_refused(monkeypatch: pytest.Monkey
         list(follow_ups_of(io.BytesIO(b'{"chunks": []}\n' * 3), "then"))
     with pytest.raises(UsageError, match="Line 1 of then: It is longer than 30 bytes"):
         list(follow_ups_of(io.BytesIO(b'{"chunks": ["%b"]}\n' % (b"x" * 30)), "then"))
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        (b'{"chunks": [], "file": "f"}', "`chunks` and `file` cannot be combined"),
+        (b'{"chunks": [], "lines": 2}', "`lines` and `bytes` cut a `file`, and there is none"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(line: bytes, complaint: str):
+    with pytest.raises(UsageError, match=f"Line 1 of then: {complaint}"):
+        list(follow_ups_of(io.BytesIO(line), "then"))

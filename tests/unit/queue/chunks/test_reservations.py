@@ -347,6 +347,22 @@ def test_leases_of_a_submission_end_with_it_in_the_file_too(rig: Rig) -> None:
     assert rig.rows("SELECT * FROM lease") == []
 
 
+def test_lease_of_what_is_done_is_dropped_from_the_file_at_the_next_start(rig: Rig) -> None:
+    """No run of ours leaves one; were it kept, it would be read at every start."""
+    rig.submit(2)
+    peer = rig.connect()
+    [ticket] = rig.reserve(peer, 1, lease_s=60.0)
+    [row] = rig.rows("SELECT * FROM lease")
+    assert rig.complete(peer, ticket.held()) == []
+    rig.database.begin()
+    rig.database.writer.execute(f"INSERT INTO lease VALUES ({', '.join('?' * len(row))})", row)
+    rig.database.commit()
+    rig.crash()
+    rig.settle()
+    assert rig.rows("SELECT * FROM lease") == []
+    assert rig.status().total.reserved_count == 0
+
+
 # --- restarts ---
 
 
