@@ -118,6 +118,7 @@ ARROWS: dict[str, frozenset[str]] = {
 ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
     "queue": (
         ("policy", "timers", "peer", "unique_keys", "faults", "chunk_counters"),
+        ("lane_set",),
         ("live_submission",),
         ("batch",),
         ("dispatch",),

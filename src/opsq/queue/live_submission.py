@@ -7,24 +7,22 @@ the cursor and free again, reserved, settling, finished but not folded, or waiti
 from __future__ import annotations
 
 import heapq
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import apsw
 import msgspec
 
 from opsq.clock import MonoNs, Now
 from opsq.ids import SubmissionId, block_mask, blocks_of
+from opsq.queue.lane_set import LaneSet
 from opsq.queue.peer import Peer
-from opsq.store import backlog, lanes
+from opsq.store import backlog
 from opsq.store.backlog import AttemptRow
 from opsq.store.submissions import SubmissionRow
 from opsq.wire.messages import Backoff
 
 READ_BLOCKS = 64
 """Blocks read from the database at once while the cursor is below the frontier."""
-
-_NO_RULES: tuple[list[Any], list[Any]] = ([], [])
-"""The pauses and limits of a submission as long as there are none at all."""
 
 
 class ChunkCounts(NamedTuple):
@@ -134,12 +132,9 @@ class LiveSubmission:
     """
 
     __slots__ = (
-        "_lanes",
         "blocks",
         "blocks_count",
         "completed",
-        "counted_keys",
-        "counted_lanes",
         "cursor",
         "dead",
         "delayed_count",
@@ -147,23 +142,21 @@ class LiveSubmission:
         "frontier",
         "id",
         "is_closing",
+        "lane_set",
         "loaded",
         "pins",
-        "rates",
         "reserved_count",
         "returned",
         "row",
-        "rules",
-        "rules_version",
         "state",
-        "taken_until",
         "total",
         "unfinished",
     )
 
-    def __init__(self, row: SubmissionRow) -> None:
+    def __init__(self, row: SubmissionRow, lane_set: LaneSet | None = None) -> None:
         # One is made for each submission that a walk over 10⁵ of them meets: what can be left to `row` is left there.
         self.row = row
+        self.lane_set = lane_set if lane_set is not None else LaneSet(row.lanes)
         self.id: SubmissionId = row.id
         self.state = row.state
         self.total = total = row.chunks_total
@@ -181,14 +174,6 @@ class LiveSubmission:
         self.blocks: dict[int, BlockWork] = {}
         self.returned: list[int] = []
         self.loaded: list[int] = []
-        self.rules: Any = _NO_RULES
-        self.rates: list[Any] = _NO_RULES[1]
-        self.rules_version = 0
-        self.taken_until = 0
-        """How many chunks may have been reserved in all before it must be asked again what the rules allow."""
-        self.counted_keys: frozenset[str] | None = None
-        self.counted_lanes: tuple[int, ...] = ()
-        self._lanes: dict[str, tuple[int, int | str]] | None = None
 
     @property
     def shuffle(self) -> int:
@@ -203,9 +188,7 @@ class LiveSubmission:
     @property
     def lane_of(self) -> dict[str, tuple[int, int | str]]:
         """Key → (lane, value) of its metadata."""
-        if self._lanes is None:
-            self._lanes = lanes.decode(self.row.lanes)
-        return self._lanes
+        return self.lane_set.lane_of
 
     @property
     def lanes(self) -> frozenset[int]:
@@ -214,8 +197,8 @@ class LiveSubmission:
 
     @property
     def metadata(self) -> dict[str, int | str]:
-        """Its strategic metadata."""
-        return {key: value for key, (_, value) in self.lane_of.items()}
+        """Its strategic metadata, which nobody may change: others share it."""
+        return self.lane_set.metadata
 
     @property
     def backoff(self) -> Backoff:

@@ -21,6 +21,7 @@ from opsq.queue.dispatch.gates import Gates
 from opsq.queue.dispatch.rules import NO_LIMIT, Rules
 from opsq.queue.dispatch.until_empty import UntilEmpty
 from opsq.queue.faults import Fatal, describe_bug
+from opsq.queue.lane_set import LaneSets
 from opsq.queue.live_submission import BlockWork, LiveSubmission
 from opsq.queue.peer import Peer
 from opsq.queue.policy import Policy
@@ -62,6 +63,7 @@ class EngineState:
         self.outbox: list[tuple[Peer, Reply]] = []
         self.retries: Timers[tuple[int, int, int, int]] = Timers()
         self.live: OrderedDict[int, LiveSubmission] = OrderedDict()
+        self.lane_sets = LaneSets()
         self.wanted = NO_LIMIT
         """How many chunks the present turn may give: up to this number the gates must be exact."""
         self.rows_left = 0
@@ -141,7 +143,7 @@ class EngineState:
             others = [other for other in beside if other not in self.live and other != submission_id]
             rows = submissions.load(self._loading, submission_id, others)
             for row in reversed(rows):
-                submission = self.keep(LiveSubmission(row))
+                submission = self.keep(LiveSubmission(row, self.lane_sets.of(row.lanes)))
                 done = self.unfolded_done.pop(submission.id, None)
                 if done is not None:
                     self._overlay(submission, done)

@@ -290,7 +290,6 @@ class DeadLetters:
         if is_revived:
             state.set_state(submission, "open")
             submission.is_closing, submission.cursor = False, 0
-            submission.taken_until = 0
             submission.row = submission.row._replace(
                 state="open",
                 finished_at=None,

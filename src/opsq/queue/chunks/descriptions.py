@@ -51,7 +51,7 @@ class Descriptions:
             submission.id,
             submission.total,
             content,
-            submission.metadata,
+            dict(submission.metadata),
             bool(submission.row.has_attachment),
             submission.row.submitter,
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import defaultdict
 from collections.abc import Mapping
 from itertools import islice
 from typing import NamedTuple, Protocol
@@ -17,6 +18,7 @@ from typing import NamedTuple, Protocol
 from opsq.clock import MonoNs, Now
 from opsq.queue.dispatch.rate_limit import Bucket
 from opsq.queue.dispatch.rules import NO_LIMIT, Rules
+from opsq.queue.lane_set import LaneSet
 from opsq.queue.live_submission import LiveSubmission
 from opsq.queue.peer import Peer
 from opsq.store.rules import LimitRow
@@ -75,12 +77,13 @@ class Gates:
     def __init__(self, state: GatedState, rules: Rules) -> None:
         self._state = state
         self._rules = rules
-        self._live: dict[int, int] = {}
+        self._live: defaultdict[int, int] = defaultdict(int)
         self._taken_count = 0
         """Chunks reserved so far, by anyone."""
         self._keys: frozenset[str] = frozenset()
         self._waiting: dict[Blocker, dict[Waiter, None]] = {}
         self._buckets: dict[tuple[int, int], Bucket] = {}
+        """By limit and lane; another table whenever one was dropped, so that lane sets look theirs up again."""
         self._buckets_room = BUCKETS_KEPT
         self._tokens: list[tuple[MonoNs, Blocker]] = []
         self._armed: set[Blocker] = set()
@@ -110,6 +113,7 @@ class Gates:
     def look(self, gates: tuple[Gate, ...], submission: LiveSubmission) -> tuple[Blocker | None, int]:
         """The first closed gate before a submission, or None and how many chunks may pass before one closes."""
         room = NO_LIMIT
+        blocker: Blocker | None = None
         if not gates and not self._rules.version:
             return None, room
         for key, maximum in gates:
@@ -121,42 +125,56 @@ class Gates:
                 if left <= 0:
                     return Blocker("live", number), 0
                 room = left
-        version = self._rules.version
+        rules = self._rules
+        version = rules.version
         if not version:
             return None, room
+        lane_set = submission.lane_set
+        if lane_set.rules_version != version:
+            rules.brought(lane_set)
+        for pause, only in lane_set.pauses:
+            if only is None or only == submission.id:
+                return Blocker("pause", pause.id), 0
         # Counts rise and tokens fall by what is reserved and by nothing else: the room that was found holds until so
-        # much was.
-        spare = submission.taken_until - self._taken_count
-        if spare > self._state.wanted and submission.rules_version == version:
-            return None, min(room, spare)
-        blocker, allowed = self._look_at_rules(submission)
-        if blocker is not None:
-            return blocker, 0
-        submission.taken_until = self._taken_count + allowed
-        return None, min(room, allowed)
+        # much was, for all with the same metadata.
+        allowed = lane_set.taken_until - self._taken_count
+        if allowed <= self._state.wanted:
+            blocker, allowed = self._look_at_limits(lane_set)
+            if blocker is not None:
+                return blocker, 0
+            lane_set.taken_until = self._taken_count + allowed
+        left = rules.own_most - submission.reserved_count - submission.delayed_count
+        if left < allowed:
+            if left <= 0:
+                return Blocker("live", ~submission.id), 0
+            allowed = left
+        if rules.own_limit is not None and rules.has_own_rate:
+            blocker, allowed = self._look_at_rate(rules.own_limit, ~submission.id, allowed)
+        return blocker, min(room, allowed)
 
-    def _look_at_rules(self, submission: LiveSubmission) -> tuple[Blocker | None, int]:
-        pauses, limits = self._rules.of(submission)
-        if pauses:
-            return Blocker("pause", pauses[0].id), 0
-        room, live, buckets, now = NO_LIMIT, self._live, self._buckets, self._clock.mono
-        for limit, lane_id in limits:
-            if limit.concurrency is not None:
-                left = limit.concurrency - (live.get(lane_id, 0) if lane_id >= 0 else self._count(lane_id, submission))
-                if left < room:
-                    if left <= 0:
-                        return Blocker("live", lane_id), 0
-                    room = left
-            if limit.rate_per_s is not None:
-                bucket = buckets.get((limit.id, lane_id)) or self._bucket(limit, lane_id)
-                tokens = bucket.refill(now)
-                if tokens < room:
-                    if tokens < 1:
-                        blocker = Blocker("rate", limit.id, lane_id)
-                        self._arm(blocker, bucket)
-                        return blocker, 0
-                    room = int(tokens)
+    def _look_at_limits(self, lane_set: LaneSet) -> tuple[Blocker | None, int]:
+        room, live = NO_LIMIT, self._live
+        for lane_id, most in lane_set.caps:
+            left = most - live.get(lane_id, 0)
+            if left < room:
+                if left <= 0:
+                    return Blocker("live", lane_id), 0
+                room = left
+        for limit, lane_id in lane_set.rates:
+            blocker, room = self._look_at_rate(limit, lane_id, room)
+            if blocker is not None:
+                return blocker, 0
         return None, room
+
+    def _look_at_rate(self, limit: LimitRow, lane_id: int, room: int) -> tuple[Blocker | None, int]:
+        """What a rate leaves of the room."""
+        bucket = self._bucket(limit, lane_id)
+        tokens = bucket.refill(self._clock.mono)
+        if tokens < 1:
+            blocker = Blocker("rate", limit.id, lane_id)
+            self._arm(blocker, bucket)
+            return blocker, 0
+        return None, int(tokens) if tokens < room else room
 
     def is_closed(self, gates: tuple[Gate, ...], blocker: Blocker) -> bool:
         """Whether a gate is surely still closed for those who wait at it in a front with these gates."""
@@ -261,12 +279,20 @@ class Gates:
         bucket = self._buckets.get((limit.id, lane_id))
         if bucket is None:
             if len(self._buckets) >= self._buckets_room:
-                full = [key for key, kept in self._buckets.items() if kept.refill(self._clock.mono) >= kept.burst]
-                for key in full:
-                    del self._buckets[key]
+                now = self._clock.mono
+                self._buckets = {key: kept for key, kept in self._buckets.items() if kept.refill(now) < kept.burst}
                 self._buckets_room = max(BUCKETS_KEPT, 2 * len(self._buckets))
             bucket = self._buckets[limit.id, lane_id] = Bucket(limit, self._clock.mono)
         return bucket
+
+    def _find_buckets(self, lane_set: LaneSet) -> None:
+        rates = self._rules.brought(lane_set).rates
+        while True:
+            table = self._buckets
+            lane_set.buckets = tuple([self._bucket(limit, lane_id) for limit, lane_id in rates])
+            lane_set.buckets_of = self._buckets
+            if table is self._buckets:  # else a full one may have been dropped of those found before
+                return
 
     # --- counting ---
 
@@ -276,12 +302,18 @@ class Gates:
         if self._keys:
             live = self._live
             for lane_id in self._lanes_of(submission):
-                live[lane_id] = live.get(lane_id, 0) + count
+                live[lane_id] += count
         if is_grant and self._rules.has_rates:
-            now, buckets = self._clock.mono, self._buckets
-            for limit, lane_id in self._rules.rates_of(submission):
-                bucket = buckets.get((limit.id, lane_id)) or self._bucket(limit, lane_id)
-                bucket.tokens = bucket.refill(now) - count  # filled up first, for what is over the burst by now is lost
+            now, lane_set = self._clock.mono, submission.lane_set
+            if lane_set.buckets_of is not self._buckets or lane_set.rules_version != self._rules.version:
+                self._find_buckets(lane_set)
+            for bucket in lane_set.buckets:
+                if bucket.at != now:  # filled up first, for what is over the burst by now is lost
+                    bucket.refill(now)
+                bucket.tokens -= count
+            if self._rules.own_limit is not None and self._rules.has_own_rate:
+                bucket = self._bucket(self._rules.own_limit, ~submission.id)
+                bucket.tokens = bucket.refill(now) - count
 
     def take_back(self, submission: LiveSubmission, count: int) -> None:
         """Undo `taken` of a trial: nothing opens, for nothing was given to anybody."""
@@ -292,8 +324,9 @@ class Gates:
             else:
                 self._live.pop(lane_id, None)
         if self._rules.has_rates:
-            for limit, lane_id in self._rules.rates_of(submission):
-                self._bucket(limit, lane_id).tokens += count
+            for limit, lane_id in self._rules.of(submission)[1]:
+                if limit.rate_per_s is not None:
+                    self._bucket(limit, lane_id).tokens += count
 
     def given_back(self, submission: LiveSubmission, count: int) -> None:
         """Chunks of a submission are reserved no more: gates may open."""
@@ -318,11 +351,12 @@ class Gates:
 
     def _lanes_of(self, submission: LiveSubmission) -> tuple[int, ...]:
         """The lanes of a submission that are counted; worked out when the keys change."""
-        if submission.counted_keys is not self._keys:
-            lane_of = submission.lane_of
-            submission.counted_keys = self._keys
-            submission.counted_lanes = tuple([lane_of[key][0] for key in self._keys if key in lane_of])
-        return submission.counted_lanes
+        lane_set = submission.lane_set
+        if lane_set.counted_keys is not self._keys:
+            lane_of = lane_set.lane_of
+            lane_set.counted_keys = self._keys
+            lane_set.counted_lanes = tuple([lane_of[key][0] for key in self._keys if key in lane_of])
+        return lane_set.counted_lanes
 
     # --- waiting behind a gate ---
 

@@ -5,8 +5,11 @@ Must not change them (`rule_changes` does) nor hold anything back (`gates` does)
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import apsw
 
+from opsq.queue.lane_set import LaneSet
 from opsq.queue.live_submission import LiveSubmission
 from opsq.store import lanes, rules
 from opsq.store.lanes import GoneLane
@@ -15,8 +18,6 @@ from opsq.strategy.arms import SUBMISSION_KEY
 
 NO_LIMIT = 1 << 62
 """More than can ever be reserved."""
-METADATA_KEPT = 4_096
-"""Different metadata for which the limits that apply are remembered; to work them out takes 10 µs."""
 
 
 class Rules:
@@ -59,56 +60,58 @@ class Rules:
         self._limits = limits
         self.has_rates = any(limit.rate_per_s is not None for limit in limits)
         self._limit_of = {(row.key, row.value): (position, row) for position, row in enumerate(limits)}
-        self._limits_under: dict[bytes, list[tuple[int, LimitRow, int]]] = {}
+        own = self._limit_of.get((SUBMISSION_KEY, None))
+        self.own_limit = own[1] if own is not None else None
+        """The limit on each submission."""
+        self.own_most = own[1].concurrency or NO_LIMIT if own is not None else NO_LIMIT
+        self.has_own_rate = own is not None and own[1].rate_per_s is not None
 
     def of(self, submission: LiveSubmission) -> tuple[list[PauseRow], list[tuple[LimitRow, int]]]:
-        """The pauses and the limits (each with its lane) that a submission falls under; worked out once a change.
+        """The pauses and the limits (each with its lane) that a submission falls under, in order.
 
-        Cost: the pauses, and the limits that it falls under, however many there are.
+        Cost: those that it falls under, however many there are.
         """
-        found: tuple[list[PauseRow], list[tuple[LimitRow, int]]] | None = (
-            submission.rules if submission.rules_version == self.version else None
-        )
-        if found is None:
-            pauses: list[PauseRow] = []
-            if self._pauses:
-                metadata = submission.metadata | {SUBMISSION_KEY: submission.id}
-                pauses = [row for row in self._pauses if all(metadata.get(key) == value for key, value in row.pairs)]
-            under = self._under(submission)
-            own = self._limit_of.get((SUBMISSION_KEY, None))
-            if own is not None:
-                under = sorted(
-                    [*under, (*own, ~submission.id)]
-                )  # as the rules stand; positions differ, so that nothing else is compared
-            limits = [(row, lane_id) for _, row, lane_id in under]
-            found = submission.rules = (pauses, limits)
-            submission.rates = [(row, lane_id) for row, lane_id in limits if row.rate_per_s is not None]
-            submission.rules_version = self.version
-            submission.taken_until = 0  # what was found under other rules does not hold any more
-        return found
+        lane_set = self.brought(submission.lane_set)
+        under = lane_set.limits
+        own = self._limit_of.get((SUBMISSION_KEY, None))
+        if own is not None:
+            # As the rules stand; positions differ, so that nothing else is compared.
+            under = tuple(sorted([*under, (*own, ~submission.id)]))
+        pauses = [row for row, only in lane_set.pauses if only in {None, submission.id}]
+        return pauses, [(row, lane_id) for _, row, lane_id in under]
 
-    def _under(self, submission: LiveSubmission) -> list[tuple[int, LimitRow, int]]:
-        """The limits on the metadata of a submission, in order: (place, limit, lane).
+    def brought(self, lane_set: LaneSet) -> LaneSet:
+        """The same set; from now on it says what the rules in force say of it. Worked out once a change of the rules.
 
-        Worked out once for all with the same metadata.
+        What a limit on submissions says is left out, since it says it of each.
         """
-        found = self._limits_under.get(submission.row.lanes)
-        if found is None:
-            limit_of, found = self._limit_of, []
-            for key, (lane_id, value) in submission.lane_of.items():
-                pairs = ((key, None), (key, value))  # integers and text are never equal
-                found += [(*limit_of[pair], lane_id) for pair in pairs if pair in limit_of]
-            found.sort()
-            if len(self._limits_under) >= METADATA_KEPT:
-                self._limits_under.clear()
-            self._limits_under[submission.row.lanes] = found
-        return found
+        if lane_set.rules_version == self.version:
+            return lane_set
+        limit_of, under = self._limit_of, []
+        caps: dict[int, int] = {}
+        for key, (lane_id, value) in lane_set.lane_of.items() if limit_of else ():
+            for pair in ((key, None), (key, value)):  # integers and text are never equal
+                if pair in limit_of:
+                    place, row = limit_of[pair]
+                    under.append((place, row, lane_id))
+                    if row.concurrency is not None:
+                        caps[lane_id] = min(caps.get(lane_id, NO_LIMIT), row.concurrency)
+        under.sort()
+        lane_set.limits = tuple(under)
+        lane_set.caps = tuple(caps.items())
+        lane_set.rates = tuple((row, lane_id) for _, row, lane_id in under if row.rate_per_s is not None)
+        lane_set.pauses = tuple(self._pauses_of(lane_set.metadata)) if self._pauses else ()
+        lane_set.taken_until = 0  # what was found under other rules does not hold any more
+        lane_set.rules_version = self.version
+        return lane_set
 
-    def rates_of(self, submission: LiveSubmission) -> list[tuple[LimitRow, int]]:
-        """Those of the limits that a submission falls under that have a rate."""
-        if submission.rules_version != self.version:
-            self.of(submission)
-        return submission.rates
+    def _pauses_of(self, metadata: dict[str, Value]) -> Iterator[tuple[PauseRow, Value | None]]:
+        """The pauses that hold submissions with these pairs, each with the id of the only one that it holds."""
+        for row in self._pauses:
+            pairs = dict(row.pairs)
+            only = pairs.pop(SUBMISSION_KEY, None)
+            if all(metadata.get(key) == value for key, value in pairs.items()):
+                yield row, only
 
     def is_paused(self, pause_id: int) -> bool:
         """Whether a pause is in force."""

@@ -242,7 +242,8 @@ class Submitter:
         state.fronts.note_new_lanes()
         if row.state == "open":
             # A walk may have met its row between the COMMIT and now, and handed out of it.
-            state.became_free(state.live.get(row.id) or state.keep(LiveSubmission(row)))
+            known = state.live.get(row.id)
+            state.became_free(known or state.keep(LiveSubmission(row, state.lane_sets.of(row.lanes))))
         elif row.state == "scheduled" and row.delay_ms is not None:
             self._delays.add(after(now.mono, row.delay_ms / 1000), row.id)
         if row.expires_ms is not None and row.state not in submissions.FINAL_STATES:

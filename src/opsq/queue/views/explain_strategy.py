@@ -86,7 +86,7 @@ class StrategyExplainer:
                 if len(offers) < OFFERS_SHOWN:
                     submission = found.submission
                     offers.append(
-                        Offer(submission.id, peeked.chunk, peeked.attempt, submission.metadata, found.arm + 1)
+                        Offer(submission.id, peeked.chunk, peeked.attempt, dict(submission.metadata), found.arm + 1)
                     )
             trial.probe()
             analyses = [self._analysis(one, offered_count, is_cut=trial.is_cut) for one in trial.arms]

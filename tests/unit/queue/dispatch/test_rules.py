@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from opsq.errors import NotFound, NotPermitted, UsageError
+from opsq.queue.dispatch import gates
 from opsq.queue.engine import Peer
 from opsq.wire import messages as m
 from unit.model.rig import Rig, Ticket, tickets_of
@@ -344,6 +345,23 @@ def test_one_partition_never_uses_up_the_rate_of_another(rig: Rig) -> None:
     assert sorted(one for one, _ in chunks(rig.reserve(peer, 99))) == [y, y]
     rig.advance(1.0)
     assert sorted(one for one, _ in chunks(rig.reserve(peer, 99))) == [x, x, y, y]
+
+
+def test_rate_holds_when_full_buckets_of_others_were_forgotten_meanwhile(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What submissions with the same metadata remember of their bucket must not outlive the table it is in."""
+    monkeypatch.setattr(gates, "BUCKETS_KEPT", 1)
+    rig.restart()
+    for value in range(3):
+        rig.submit(10, metadata={"tenant": value})
+    limit(rig, "tenant", rate_per_s=1.0, burst=2)
+    peer = rig.connect()
+    assert len(rig.reserve(peer, 1, "SelectOnly(tenant=0)")) == 1
+    rig.advance(10.0)
+    assert len(rig.reserve(peer, 1, "SelectOnly(tenant=1)")) == 1
+    assert len(rig.reserve(peer, 1, "SelectOnly(tenant=2)")) == 1
+    assert [len(rig.reserve(peer, 1, "SelectOnly(tenant=0)")) for _ in range(3)] == [1, 1, 0]
 
 
 def test_call_held_back_by_a_rate_alone_is_woken_by_the_next_token(rig: Rig) -> None:
