@@ -1,7 +1,8 @@
 """A billion chunks in a hundred thousand submissions: to submit, to store, to start with, to choose from, to complete.
 
-Submissions have 10⁴ chunks and three metadata keys. What should not depend on the backlog is measured at a million too.
-The orders are measured on the engine alone, by processor time, as `strategies` does, and the rest over the Unix socket.
+Submissions have 10⁴ chunks, in whole blocks, and three metadata keys. What should not depend on the backlog is measured
+at a million, too. The orders are measured on the engine alone, by processor time, as `strategies` does, and the rest
+over the Unix socket.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from ours.engine import EngineAlone
 from ours.mill import SHARES, Mill, Quantiles, compared
 from ours.named import metadata_of, priority_of
 
-_SUBMISSION_CHUNKS = 10_000
-_PER_FRAME = 1000
 _BLOCK_CHUNKS = 64
+_SUBMISSION_CHUNKS = 157 * _BLOCK_CHUNKS
+_PER_FRAME = 1000
 _IN_FLIGHT = 64
 _LOOK_S = 0.002
 _STALL_S = 0.100
@@ -45,29 +46,32 @@ _MIB = 1 << 20
 
 
 def measure(context: Context) -> Iterator[Row]:
-    """Fill one queue and start its daemon again; then the orders, in turns with a small one; then completions."""
-    many = context.size(10**9, 10**7)
-    few = 10**6
-    of = f"{many:.0e} chunks in {many // _SUBMISSION_CHUNKS:.0e} submissions"
+    """Fill one queue and start its daemon again; then completions and the orders, in turns with a small one."""
+    many, few = context.size(100_000, 1000), 100
     daemon = Daemon(context.folder("many"))
-    yield from _submit_and_start(context, daemon, many, of)
-    yield from _orders(context, daemon.database_path, many, few)
+    yield from _submit_and_start(context, daemon, many)
     yield from _completions(context, daemon, many, few)
+    yield from _orders(context, daemon.database_path, many, few)
+
+
+def _chunks(submissions_count: int) -> str:
+    return f"{submissions_count * _SUBMISSION_CHUNKS:.0e} chunks"
 
 
 # --- to submit, to store, to start with ---------------------------------------------------------------------
 
 
-def _submit_and_start(context: Context, daemon: Daemon, chunks_count: int, of: str) -> Iterator[Row]:
+def _submit_and_start(context: Context, daemon: Daemon, count: int) -> Iterator[Row]:
+    of = f"{_chunks(count)} in {count:.0e} submissions"
     context.say(of)
     with daemon, connect(daemon) as producer, connect(daemon) as other:
         shown_id = other.submit(1, 0)[0]
         started = time.perf_counter()
-        waits = [waited for batch in _submissions(chunks_count) for waited in _submit(producer, other, shown_id, batch)]
+        waits = [waited for batch in _submissions(count) for waited in _submit(producer, other, shown_id, batch)]
         taken = time.perf_counter() - started
         anonymous_bytes = settled_bytes(daemon)
     yield Row(f"{of}: submit", "s", taken, at_most(60.0, "s"))
-    yield _stall(f"{of}: other requests meanwhile", waits)
+    yield _stall(f"{of}, other requests meanwhile", waits)
     file_bytes = daemon.database_path.stat().st_size + daemon.log_bytes()
     yield Row(f"{of}: size of the file", "bytes", file_bytes, at_most(200e6, "bytes"))
     starts, firsts = [], []
@@ -86,11 +90,10 @@ def _submit_and_start(context: Context, daemon: Daemon, chunks_count: int, of: s
     yield Row(f"{of}: first reserve", "s", median(firsts), at_most(_STALL_S, "s"), samples={"ours": firsts})
 
 
-def _submissions(chunks_count: int) -> Iterator[list[NewSubmission]]:
+def _submissions(count: int) -> Iterator[list[NewSubmission]]:
     """Frame by frame."""
-    total = chunks_count // _SUBMISSION_CHUNKS
-    for first in range(0, total, _PER_FRAME):
-        metadata = map(metadata_of, range(first, min(first + _PER_FRAME, total)))
+    for first in range(0, count, _PER_FRAME):
+        metadata = map(metadata_of, range(first, min(first + _PER_FRAME, count)))
         yield [
             NewSubmission(os.urandom(16), _SUBMISSION_CHUNKS, metadata=pairs, priority=priority_of(pairs))
             for pairs in metadata
@@ -107,6 +110,70 @@ def _submit(producer: Client, other: Client, shown_id: int, batch: list[NewSubmi
         if select.select([producer], [], [], _LOOK_S)[0]:
             producer.await_one(Submitted)
             return
+
+
+# --- to complete --------------------------------------------------------------------------------------------
+
+
+def _completions(context: Context, daemon: Daemon, many: int, few: int) -> Iterator[Row]:
+    total = context.size(10**8, 10**6)
+    turns_count = context.size(20, 5)
+    context.say(f"{total:.0e} completions in blocks of {_BLOCK_CHUNKS}")
+    turn_chunks = total // turns_count // _BLOCK_CHUNKS * _BLOCK_CHUNKS
+    half = few // 2
+    pauses: list[float] = []
+    small = Daemon(context.folder("small"), heartbeat_s="600")  # it is silent while the other works
+    with daemon, small, connect(daemon) as client, connect(small) as small_client:
+        _fill(small_client, few - half)
+
+        def on_many() -> float:
+            return _completed_s(client, turn_chunks, pauses)
+
+        def on_few() -> float:
+            _fill(small_client, half)
+            return _completed_s(small_client, half * _SUBMISSION_CHUNKS, [])
+
+        taken, small_taken = alternate(turns_count, on_many, on_few, warm_up=False)
+    what = f"{turns_count * turn_chunks:.0e} completions in blocks of {_BLOCK_CHUNKS}"
+    yield paired_row(
+        f"{what} at {_chunks(many)} against {_chunks(few)}: a chunk",
+        "s",
+        taken,
+        small_taken,
+        ratio_at_most(_FLAT),
+        rival_name=_chunks(few),
+        reads=Ratio.OURS_OVER_RIVAL,
+        note=f"{1 / median(taken):,.0f} chunks a second",
+    )
+    yield _stall(what, pauses)
+
+
+def _fill(client: Client, count: int) -> None:
+    for batch in _submissions(count):
+        client.call(Submit(client.next_id(), batch), Submitted)
+
+
+def _completed_s(client: Client, chunks_count: int, pauses: list[float]) -> float:
+    """The seconds for each chunk, a block a call."""
+    last = time.perf_counter()
+
+    def on_reply() -> None:
+        nonlocal last
+        here = time.perf_counter()
+        pauses.append(here - last)
+        last = here
+
+    return (
+        loads.complete(
+            client,
+            chunks_count,
+            strategy="OldestFirst",
+            per_call=_BLOCK_CHUNKS,
+            in_flight=_IN_FLIGHT,
+            on_reply=on_reply,
+        )
+        / chunks_count
+    )
 
 
 # --- to choose from -----------------------------------------------------------------------------------------
@@ -131,77 +198,19 @@ def _orders(context: Context, database_path: Path, many: int, few: int) -> Itera
         for _ in range(context.pairs):
             for size, mill in mills.items():
                 turns[size].append(mill.turn(calls))
-        told = ", ".join(f"{taken * 1e6:.0f} µs at {size:.0e}" for size, taken in first_s.items())
+        told = ", ".join(f"{taken * 1e6:.0f} µs at {_chunks(size)}" for size, taken in first_s.items())
         for share in SHARES:
             yield compared(
-                f"{order} at {many:.0e} against {few:.0e} chunks, {_SUBMISSION_CHUNKS} a submission",
+                f"{order} at {_chunks(many)} in large submissions against {_chunks(few)}",
                 share,
                 turns[many],
                 turns[few],
                 ratio_at_most(_FLAT),
-                rival_name=f"{few:.0e} chunks",
+                rival_name=_chunks(few),
                 note=f"first call {told}",
             )
     for engine in engines.values():
         engine.close()
-
-
-# --- to complete --------------------------------------------------------------------------------------------
-
-
-def _completions(context: Context, daemon: Daemon, many: int, few: int) -> Iterator[Row]:
-    total = context.size(10**8, 10**6)
-    turns_count = context.size(20, 5)
-    context.say(f"{total:.0e} completions in blocks of {_BLOCK_CHUNKS}")
-    turn_chunks = total // turns_count // _BLOCK_CHUNKS * _BLOCK_CHUNKS
-    few_chunks = few // 2 // _BLOCK_CHUNKS * _BLOCK_CHUNKS
-    pauses: list[float] = []
-    small = Daemon(context.folder("small"), heartbeat_s="600")  # it is silent while the other works
-    with daemon, small, connect(daemon) as client, connect(small) as small_client:
-
-        def on_many() -> float:
-            return _completed_s(client, turn_chunks, pauses)
-
-        def on_few() -> float:
-            for batch in _submissions(few):
-                small_client.call(Submit(small_client.next_id(), batch), Submitted)
-            return _completed_s(small_client, few_chunks, [])
-
-        taken, small_taken = alternate(turns_count, on_many, on_few, warm_up=False)
-    yield paired_row(
-        f"{turns_count * turn_chunks:.0e} completions in blocks of {_BLOCK_CHUNKS} at {many:.0e} against {few:.0e}",
-        "s/chunk",
-        taken,
-        small_taken,
-        ratio_at_most(_FLAT),
-        rival_name=f"{few:.0e} chunks",
-        reads=Ratio.OURS_OVER_RIVAL,
-        note=f"{1 / median(taken):,.0f} chunks a second",
-    )
-    yield _stall(f"{turns_count * turn_chunks:.0e} completions", pauses)
-
-
-def _completed_s(client: Client, chunks_count: int, pauses: list[float]) -> float:
-    """The seconds for each chunk, a block a call."""
-    last = time.perf_counter()
-
-    def on_reply() -> None:
-        nonlocal last
-        here = time.perf_counter()
-        pauses.append(here - last)
-        last = here
-
-    return (
-        loads.complete(
-            client,
-            chunks_count,
-            strategy="OldestFirst",
-            per_call=_BLOCK_CHUNKS,
-            in_flight=_IN_FLIGHT,
-            on_reply=on_reply,
-        )
-        / chunks_count
-    )
 
 
 def _stall(what: str, waits: list[float]) -> Row:
