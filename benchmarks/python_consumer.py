@@ -32,7 +32,7 @@ def measure(context: Context) -> Iterator[Row]:
     chunks_count = context.size(300_000, 50_000)
     jobs_count = context.size(5_000, 500)
     few_count = context.size(1_000, 200)
-    context.say(f"{chunks_count} chunks, {jobs_count} jobs of Dramatiq and procrastinate, {few_count} of RQ")
+    context.say(f"{chunks_count} chunks, {jobs_count} jobs of Dramatiq, {few_count} of RQ and procrastinate")
     context.work_dir.chmod(0o711)  # PostgreSQL runs as a user of its own
     with contextlib.ExitStack() as opened:
         daemon = opened.enter_context(Daemon(context.folder("opsq")))
@@ -46,7 +46,7 @@ def measure(context: Context) -> Iterator[Row]:
             partial(_consume, queue, chunks_count, is_read=False),
             lambda: few_count / redis_jobs.rq_seconds(redis, few_count),
             lambda: jobs_count / redis_jobs.dramatiq_seconds(redis, jobs_count),
-            lambda: jobs_count / _procrastinate_seconds(server, jobs_count),
+            lambda: few_count / _procrastinate_seconds(server, few_count),
         )
     for name, rates in (("RQ", rq), ("Dramatiq", dramatiq), ("procrastinate", procrastinate)):
         what = f"{_WHAT}, against {name}"
