@@ -62,6 +62,17 @@ class BlockWork:
         """What may be handed out."""
         return self.pending & ~(self.reserved | self.settling | self.done | self.delayed)
 
+    def rest(self) -> None:
+        """Give up what the file says, too, while nobody has or may have a chunk: a third of what a block takes.
+
+        Attempts are read again when a retry is due.
+        """
+        if not (self.parts or self.settling or self.free):
+            self.attempts = None
+            self.parts = []  # an empty list that once had something keeps its room
+            if self.delayed == self.pending:
+                self.delayed = self.pending  # one number, not two that are equal
+
     @property
     def unfinished(self) -> int:
         """What is neither completed nor dead."""

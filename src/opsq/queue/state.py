@@ -229,7 +229,8 @@ class EngineState:
 
     def add_retry(self, due: MonoNs, submission: LiveSubmission, work: BlockWork, row: AttemptRow) -> None:
         """Have delayed chunks come back at `due`."""
-        self.retries.add(due, (submission.id, work.index, row.mask, row.attempts + row.lost))
+        mask = work.pending if row.mask == work.pending else row.mask  # often all of a block: then one number for both
+        self.retries.add(due, (submission.id, work.index, mask, row.attempts + row.lost))
 
     def reply(self, peer: Peer, message: Reply) -> None:
         """Send now: the message tells nothing that waits for a commit."""

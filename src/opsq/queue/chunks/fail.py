@@ -200,6 +200,7 @@ class Failures:
             work.delayed |= mask
             submission.delayed_count += mask.bit_count()
             self._state.add_retry(after(now.mono, delay_s), submission, work, row)
+            work.rest()
         else:
             self._state.give_back(submission, work)
 
