@@ -26,6 +26,7 @@ _NAMES = (
     "strategies",
     "adversaries",
     "prefer_distinct",
+    "backlog",
     "limits",
     "parked",
     "strategies_memory",
@@ -68,6 +69,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure opsq against its rivals.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which to run (default: all): {', '.join(_NAMES)}")
     add_options(parser)
+    parser.add_argument("--plots", type=Path, metavar="DIR", help="draw what was measured of backlogs in there")
     chosen = parser.parse_args()
     unknown = set(chosen.names) - set(_NAMES)
     if unknown:
@@ -84,11 +86,13 @@ def main() -> None:
             rows += measured
             statuses.add(status)
     print_table(rows, machine.line)
+    date = time.strftime("%Y-%m-%d")
+    if chosen.plots:
+        plot.write(chosen.plots / "reserve", [row.as_dict() for row in rows], date, machine.line)
     # A partial run is printed and not stored: what is stored can be compared from date to date.
     if not chosen.names:
-        date = time.strftime("%Y-%m-%d")
         path = write_results(_HERE / "results", date, machine, rows, is_quick=chosen.quick)
-        plot.write(path.with_suffix(".svg"), [row.as_dict() for row in rows], date, machine.line)
+        plot.write(path.with_suffix(""), [row.as_dict() for row in rows], date, machine.line)
         print(f"written to {path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}")
     raise SystemExit(EXIT_MISSING if EXIT_MISSING in statuses else EXIT_SHORT if statuses - {0} else 0)
 

@@ -122,6 +122,10 @@ class Mill:
                 self._complete(len(self._held) - self._least * self._count)
         return Quantiles(quantile(cpu, 0.5), quantile(cpu, 0.99), quantile(wall, 0.5), quantile(wall, 0.99))
 
+    def end(self) -> None:
+        """Complete what is held."""
+        self._complete(len(self._held))
+
     def _complete(self, grants_count: int) -> None:
         done: list[HeldChunks] = []
         for _ in range(grants_count):
