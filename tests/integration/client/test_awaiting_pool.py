@@ -91,6 +91,21 @@ def test_coroutines_see_attachments_and_metadata_of_their_own_chunks(queue: opsq
         assert list(submission.results()) == [b"%s %s %d" % (name, name, number) for number in range(5)]
 
 
+def test_each_frame_is_sent_under_the_lock_of_its_process(queue: opsq.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two that lanes send at once would be one in the pipe."""
+    are_held: list[bool] = []
+    send = awaiting_pool.AwaitingProcess._send
+
+    def note(self: Any, frame: Any) -> None:
+        are_held.append(self._lock._is_owned())
+        send(self, frame)
+
+    monkeypatch.setattr(awaiting_pool.AwaitingProcess, "_send", note)
+    queue.submit([b"attached"], metadata={"tenant": "a"}, attachment=b"a")
+    assert run(queue) == Tally(1, 0, 0)
+    assert are_held == [True] * 3  # the chunk, its attachment, the end
+
+
 def test_operations_of_a_chunk_are_awaited_one_after_the_other(queue: opsq.Queue) -> None:
     submission = queue.submit([b"1\n2\n", b"3\n"])
     with queue.consumer() as consumer:

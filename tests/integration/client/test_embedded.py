@@ -326,6 +326,16 @@ def test_a_queue_that_met_an_internal_error_after_a_commit_is_whole_when_it_is_o
         assert [bytes(result) for result in queue.submission(submission.id).results()] == [b"done"]
 
 
+def test_internal_error_while_nobody_waits_ends_the_queue_and_no_thread_complains(
+    runtime_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opsq.Queue.open(runtime_dir) as queue:
+        monkeypatch.setattr(Engine, "tick", lambda *_, **__: 1 // 0)
+        wait_until(lambda: "opsq-engine" not in {thread.name for thread in threading.enumerate()})
+        with pytest.raises((Conflict, Unreachable), match="cannot be used any more"):
+            queue.status()
+
+
 def test_maintenance_works_and_stopping_is_refused(runtime_dir: Path) -> None:
     with opsq.Queue.open(runtime_dir / "state") as queue:
         queue.submit([b"x"])

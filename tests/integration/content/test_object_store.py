@@ -1,6 +1,7 @@
 """The same requirements for both kinds of store: files, and an object service (moto's S3 on loopback)."""
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -175,6 +176,28 @@ def test_a_service_that_does_not_answer_is_named(
     store = open_store(url, options={**options, "endpoint": "http://127.0.0.1:1"})
     with pytest.raises(StoreNotVisible, match=r"does not serve s3://bucket/some/prefix/store-id.*Check its endpoint"):
         store.mark()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda store: store.write_object("a/b", b"x", is_durable=True),
+        lambda store: store.read_range("a/b", 0, 1),
+        lambda store: store.size_bytes("a/b"),
+        lambda store: store.create_folder("a"),
+        lambda store: store.delete_folder("a"),
+        lambda store: store.delete_object("a/b"),
+        lambda store: list(store.objects("a")),
+        lambda store: list(store.folders()),
+    ],
+)
+def test_each_question_to_a_service_that_does_not_answer_says_so(
+    ask: Callable[[Store], object], url: str, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("opsq.content.object_store._RETRIES_LIMIT", 0)
+    store = open_store(url, options={**options, "endpoint": "http://127.0.0.1:1"})
+    with pytest.raises(StoreNotVisible, match=r"does not serve s3://bucket/some/prefix"):
+        ask(store)
 
 
 def test_refused_credentials_are_told() -> None:

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
@@ -38,7 +39,7 @@ def settings(runtime_dir: Path) -> Iterator[Settings]:
     end(found)
 
 
-def activated(settings: Settings, *listeners: socket.socket, **environ: str) -> subprocess.Popen[str]:
+def activated(settings: Settings, *listeners: socket.socket | TextIO, **environ: str) -> subprocess.Popen[str]:
     """The daemon as systemd runs it for a socket unit: descriptors from 3 on, and LISTEN_FDS."""
 
     def hand_over() -> None:
@@ -177,6 +178,14 @@ def test_more_than_one_inherited_socket_fails_closed(settings: Settings, runtime
         out, _ = daemon.communicate(timeout=DEADLINE_S)
     assert daemon.returncode == 2
     assert "passed 2 sockets" in out
+
+
+def test_inherited_file_is_no_socket_and_fails_closed(settings: Settings, tmp_path: Path) -> None:
+    with (tmp_path / "file").open("w") as file:
+        daemon = activated(settings, file)
+        out, _ = daemon.communicate(timeout=DEADLINE_S)
+    assert daemon.returncode == 2
+    assert "is not a socket" in out
 
 
 def test_inherited_socket_that_contradicts_a_setting_is_an_error(settings: Settings, runtime_dir: Path) -> None:

@@ -941,11 +941,15 @@ def test_file_cut_while_it_is_written_is_the_fault_of_no_server(consumer: Consum
 
 
 def test_command_that_is_not_there_is_not_found_and_holds_no_chunk(consumer: Consumer) -> None:
-    programs = consumer("no-such-server", server="frames")
+    program = consumer.folder / "program"
+    programs = consumer(str(program), server="frames")
     for _ in range(2):
         with pytest.raises(CommandNotFound):
             _start(programs, b"x")
     assert programs.poll(0) == []
+    program.write_text("#!/bin/sh\nread -r length more; head -c $length >/dev/null; echo 0\n")
+    program.chmod(0o755)
+    assert _ends(programs, [_start(programs, b"y")])[0].is_success
 
 
 def test_server_that_vanishes_half_way_is_told_with_the_next_chunk(consumer: Consumer) -> None:

@@ -71,6 +71,25 @@ def test_a_file_is_appended_whole(store: LocalStore, tmp_path: Path) -> None:
         assert joined([stored], store) == content
 
 
+def test_nothing_comes_between_the_pieces_of_a_file(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other threads append to the same object."""
+    monkeypatch.setattr(result_objects, "_READ_BYTES", 1)
+    writer = ResultWriter(store, FOLDER, "consumer")
+    append, are_held = writer.append, []
+
+    def note(piece: bytes) -> result_objects.Stored:
+        are_held.append(writer._lock._is_owned())
+        return append(piece)
+
+    monkeypatch.setattr(writer, "append", note)
+    (tmp_path / "result").write_bytes(b"ab")
+    with open(tmp_path / "result", "rb") as file:
+        writer.append_file(file.fileno())
+    assert are_held == [True, True]
+
+
 def test_a_full_disk_leaves_earlier_results_and_the_next_one_whole(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -106,6 +106,23 @@ def test_a_broken_connection_is_made_anew_and_what_is_unanswered_is_sent_again(
     assert daemon.wire is not first
     assert daemon.wire.sent == first.sent
     assert link.generation == 1
+
+
+def test_what_cannot_be_sent_is_refused_and_not_sent_again(
+    link: Link, daemon: ScriptedDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def send(requests: Sequence[Request]) -> None:
+        raise UsageError("It is too long.")
+
+    first = daemon.wire
+    with monkeypatch.context() as patch:
+        patch.setattr(first, "send", send)
+        with pytest.raises(UsageError, match="too long"):
+            link.send([Requeue(link.next_id(), 1)], [].append)
+    first.close()
+    wait_until(lambda: daemon.wire is not first)
+    assert call(link, 2) == 2
+    assert [request.submission_id for request in daemon.wire.of(Requeue)] == [2]
 
 
 def test_after_a_reconnect_what_is_held_is_taken_up_before_anything_else(daemon: ScriptedDaemon) -> None:
