@@ -73,6 +73,8 @@ def run(settings: Settings, on_ready: Callable[[Ready], None] | None = None, *, 
         log = DaemonLog(settings, has_stderr=on_ready is None)
         try:
             uvloop.run(_serve(settings, resources, connection_limit, on_ready or _ignore, _fatal_handler(log.stop)))
+        except InvalidStrategy:
+            raise  # a mistake in the settings, which is told where the daemon is started
         except BaseException:
             _log.critical("internal error (bug), the daemon exits:", exc_info=True)
             raise

@@ -500,6 +500,15 @@ def test_flush_sends_what_would_wait(settings: Settings, monkeypatch: pytest.Mon
     run(work())
 
 
+def test_chunk_whose_submission_was_removed_meanwhile_is_not_found(settings: Settings) -> None:
+    async def work() -> None:
+        async with connect(settings) as queue, queue.consumer() as consumer:
+            with pytest.raises(NotFound, match="Submission 7 was removed"):
+                await consumer.describe(7)
+
+    run(work())
+
+
 def test_reservation_that_is_gone_cannot_be_extended(settings: Settings) -> None:
     async def work() -> None:
         async with connect(settings) as queue:

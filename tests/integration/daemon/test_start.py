@@ -173,6 +173,21 @@ def test_foreground_tells_the_service_manager_and_logs_to_stderr(settings: Setti
     assert not Path(settings.socket).exists()
 
 
+@pytest.mark.parametrize(("error", "is_bug"), [("ValueError('odd')", True), ("InvalidStrategy('odd')", False)])
+def test_error_that_ends_the_daemon_is_logged_as_a_bug_unless_it_is_a_mistake(
+    settings: Settings, error: str, is_bug: bool
+) -> None:
+    script = (
+        "from opsq.daemon import daemon_process\nfrom opsq.errors import InvalidStrategy\n"
+        f"async def serve(*_):\n    raise {error}\n"
+        f"daemon_process._serve = serve\n{FOREGROUND}"
+    )
+    environ = {**os.environ, "OPSQ_STATE_DIR": settings.state_dir}
+    daemon = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True)
+    assert daemon.returncode != 0
+    assert ("internal error (bug), the daemon exits" in daemon.stderr) is is_bug
+
+
 def test_foreground_tells_a_watchdog_again_and_again_that_it_runs(settings: Settings, runtime_dir: Path) -> None:
     """Also while it drains; a watchdog that is meant for another process is told nothing."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:

@@ -14,7 +14,7 @@ import pytest
 import trustme
 
 import opsq
-from daemons import DEADLINE_S, Client, error_of, holder, log_with, running, settings_of, state_of
+from daemons import DEADLINE_S, Client, error_of, holder, kill, log_with, running, settings_of, state_of
 from opsq.client.core.address import TlsAddress, write_address
 from opsq.client.sync.connection import Connection
 from opsq.daemon import doctor, lifecycle
@@ -272,19 +272,24 @@ def test_other_machines_may_be_served_with_tls_without_force(runtime_dir: Path, 
         assert isinstance(connection.welcome, Welcome)
 
 
-def test_daemon_that_goes_away_is_missed(runtime_dir: Path, pki: Pki) -> None:
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_daemon_that_goes_away_is_missed(runtime_dir: Path, pki: Pki, is_killed: bool) -> None:
     with (
         running(runtime_dir / "state", listen="127.0.0.1:0", tls_cert_file=pki.issue("cert.pem")) as settings,
         opened(settings, ca_file=pki.ca_file) as connection,
     ):
-        lifecycle.stop(settings, 0.0)
+        if is_killed:
+            kill(settings)
+        else:
+            lifecycle.stop(settings, 0.0)
 
         def read_on() -> None:
             while True:
                 connection.receive(DEADLINE_S)
 
-        with pytest.raises(Unreachable):
+        with pytest.raises(Unreachable) as raised:
             read_on()
+        assert "TLS" not in raised.value.message
 
 
 def test_address_with_files_is_written_as_it_is_read(pki: Pki) -> None:

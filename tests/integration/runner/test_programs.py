@@ -875,10 +875,15 @@ def test_chunk_at_which_server_after_server_ends_well_fails_all_the_same(consume
     assert ended[1].reason == "server: it ended before it had answered"
 
 
-def test_server_that_closes_its_stdin_fails_its_chunk(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_file", [False, True])
+def test_server_that_closes_its_stdin_fails_its_chunk(
+    consumer: Consumer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_file: bool
+) -> None:
     monkeypatch.setattr(server_pool, "_DEAF_S", 0.01)
     programs = consumer("sh", "-c", "exec <&-; exec sleep 1000", server="frames")
-    finished = _run(programs, b"x" * 3_000_000)
+    (tmp_path / "chunk").write_bytes(b"x" * 3_000_000)
+    with (tmp_path / "chunk").open("rb") as file:
+        finished = _run(programs, Range(file.fileno(), 0, 3_000_000) if is_file else file.read())
     assert (finished.signal, finished.reason) == (
         signal.SIGKILL,
         "server: it has closed its stdin, and neither answered nor ended",

@@ -27,6 +27,7 @@ from opsq.errors import (
     InputUnreadable,
     NotFound,
     StorageFull,
+    StoreNotVisible,
     UsageError,
     VersionMismatch,
 )
@@ -483,3 +484,9 @@ def test_tables_have_the_documented_form(store: LocalStore) -> None:
     table = store.read_range(f"{FOLDER}/manifest", 0, 8000)
     ends = [0, *(int.from_bytes(table[at : at + 8], "little") for at in range(0, 8000, 8))]
     assert [high - low for low, high in pairwise(ends)] == sizes
+
+
+def test_chunk_that_is_in_no_part_is_kept_elsewhere(store: LocalStore) -> None:
+    """As of a producer that sends names of its own store."""
+    with pytest.raises(StoreNotVisible, match="Chunk 1 is not in the content store: its producer keeps it elsewhere"):
+        ChunkReader(store, Content(FOLDER, 2, 10)).read(1)

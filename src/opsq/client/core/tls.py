@@ -103,8 +103,6 @@ class TlsSocket:
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
             if not pieces:
                 raise BlockingIOError from error
-        except ssl.SSLEOFError:
-            pass  # the end without a farewell, as of a killed daemon
         except ssl.SSLError as error:
             if not pieces:
                 raise tls_failure(self._address, error) from error

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsq.client.core.held_block import Result
-from opsq.client.core.result_pages import ResultCursor
-from opsq.errors import DatabaseDamaged, NotFinished, WorkFailed
-from opsq.wire.messages import ResultRow, ResultRows
+from opsq.client.core.result_pages import ResultCursor, only_described
+from opsq.errors import DatabaseDamaged, NotFinished, NotFound, WorkFailed
+from opsq.wire.messages import Described, ResultRow, ResultRows
 
 
 def row(block: int, mask: int, results: list[object] | None) -> ResultRow:
@@ -30,6 +30,11 @@ def page(
         "completed" if is_final else "open",
         b"content",
     )
+
+
+def test_submission_that_nobody_describes_is_not_found() -> None:
+    with pytest.raises(NotFound):
+        only_described(Described(1, []), 7)
 
 
 def test_results_come_in_chunk_order_whatever_the_order_of_rows() -> None:
