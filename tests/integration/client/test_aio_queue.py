@@ -291,14 +291,15 @@ def test_shared_chunk_goes_to_others_and_may_still_be_completed(settings: Settin
         lost: list[Lost] = []
         which: dict[str, Any] = {"strategy": "SelectOnly(shared=1)", "wait_s": None}
         async with connect(settings) as queue, queue.consumer(on_lost=lost.append) as first, queue.consumer() as second:
-            submission = await queue.submit([b"a"], metadata={"shared": 1})
-            [chunk] = await first.reserve_chunks(1, **which)
+            submission = await queue.submit([b"a", b"b"], metadata={"shared": 1})
+            [kept, chunk] = await first.reserve_chunks(2, **which)
             await chunk.share()
             [other] = await second.reserve_chunks(1, **which)
-            assert (other.index, other.attempt, chunk.is_revoked) == (0, 0, True)
+            assert (other.index, other.attempt, chunk.is_revoked, kept.is_revoked) == (1, 0, True, False)
+            await kept.complete(b"kept")
             await chunk.complete(b"late, but first")
             assert (await submission.wait(DEADLINE_S)).state == "completed"
-            assert [result async for result in submission.results()] == [b"late, but first"]
+            assert [result async for result in submission.results()] == [b"kept", b"late, but first"]
             await other.release()
 
     run(work())
@@ -505,6 +506,14 @@ def test_chunk_whose_submission_was_removed_meanwhile_is_not_found(settings: Set
         async with connect(settings) as queue, queue.consumer() as consumer:
             with pytest.raises(NotFound, match="Submission 7 was removed"):
                 await consumer.describe(7)
+
+    run(work())
+
+
+def test_wait_for_what_does_not_come_ends_after_its_time(settings: Settings) -> None:
+    async def work() -> None:
+        async with connect(settings) as queue, queue.consumer() as consumer:
+            assert not await consumer._link.wait_until(lambda: False, 0.01)
 
     run(work())
 

@@ -17,6 +17,7 @@ from opsq.errors import (
     OpsqError,
     Refused,
     StorageFull,
+    VersionMismatch,
 )
 from opsq.store.deliveries import Deliveries
 
@@ -70,3 +71,16 @@ def test_only_one_process_delivers(runtime_dir: Path) -> None:
         pass
     with claimed(settings):
         pass
+
+
+def test_file_of_a_newer_notifier_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "notify.sqlite"
+    Deliveries(path).close()
+    newer = apsw.Connection(str(path))
+    newer.pragma("user_version", 99)
+    newer.close()
+    with pytest.raises(VersionMismatch, match="written by a newer opsq"):
+        Deliveries(path)
+    newer = apsw.Connection(str(path))
+    assert newer.pragma("user_version") == 99
+    newer.close()

@@ -12,6 +12,7 @@ import signal
 import threading
 from array import array
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -472,6 +473,17 @@ def test_failure_that_the_daemon_refuses_is_neither_told_nor_counted() -> None:
     daemon = EndedDaemon([b"exit 1"] * 4)
     assert daemon.consume("sh", jobs=4) == Outcome(0, 1, 0, 0, child_status=1)
     assert daemon.witness.sentences == [f"Chunk {SUBMISSION}/0 failed: exit status 1"]
+
+
+def test_failure_is_told_while_another_program_runs(tmp_path: Path) -> None:
+    class Telling(Witness):
+        def say(self, text: str) -> None:
+            (tmp_path / "told").touch()
+
+    until_told = f"for _ in $(seq 600); do [ ! -e {tmp_path}/told ] || exit 0; sleep 0.1; done; exit 1"
+    daemon = Daemon([b"exit 1", until_told.encode()])
+    daemon.witness = Telling()
+    assert daemon.consume("sh", jobs=2) == Outcome(1, 1, 0, 0, child_status=1)
 
 
 def test_chunk_that_was_taken_away_before_its_failure_is_judged_is_not_told_as_failed(

@@ -69,6 +69,15 @@ def test_chunks_are_taken_in_the_order_granted(batch: VerdictBatch) -> None:
     assert batch.ledger.ready_count == 0
 
 
+def test_chunk_that_is_begun_after_others_of_its_block_were_reported_is_reported(batch: VerdictBatch) -> None:
+    offer(batch, grant(mask=0b11))
+    batch.ledger.take_chunk()
+    assert batch.ledger.take_started() == [ChunkMask(7, 0, 0b01)]
+    assert batch.ledger.take_started() == []
+    batch.ledger.take_chunk()
+    assert batch.ledger.take_started() == [ChunkMask(7, 0, 0b11)]
+
+
 def test_completions_of_a_block_travel_as_one_mask(batch: VerdictBatch) -> None:
     offer(batch, grant(mask=0b1011))
     for held, bit in take_all(batch):
