@@ -24,6 +24,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
+import venv
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from compileall import compile_dir
@@ -50,13 +52,12 @@ PROMISES = re.compile(
 )
 """Lines with one of these words are what a promise rests on."""
 
-STAGES = ["unit", "integration", "acceptance", "faults", "compat"]
-"""Folders of tests, the quickest first."""
-NEAREST_COUNT = 8
-TESTS_COUNT = 60
-"""Tests of a stage that try a change, the nearest by themselves first; those that reach fewest lines are nearest."""
+FOLDERS = ["tests/unit", "tests/integration", "tests/acceptance", "tests/faults", "tests/compat"]
+"""Of tests, the quickest first."""
+PARTS = [(0, 8), (8, 60), (60, 600)]
+"""Tests of a stage that try a change, part by part; those that reach fewest lines are nearest and come first."""
 TEST_TIMEOUT_S = 60
-TIMEOUT_S = 300
+TIMEOUT_S = 600
 """Of the tests of a stage. A change that makes them take longer has been noticed, unless the machine is busy."""
 
 COMPARED: dict[type[ast.cmpop], str] = {
@@ -210,15 +211,14 @@ class Reached:
                     self._lines_of[context] += 1
 
     def tests(self, change: Change) -> list[list[str]]:
-        """Return the tests that reach a change, two lists for each stage, the nearest first."""
+        """Return the tests that reach a change, some lists for each stage, the nearest first."""
         by_line = self._data.contexts_by_lineno(str(SOURCE / change.file))
         lines = {self._line_then(change.file, line) for line in range(change.line, change.last_line + 1)}
         contexts = {context for line in lines for context in by_line.get(line, [])}
         named = {_test_of(context): self._lines_of[context] for context in contexts if context}
         nearest = sorted(self._known & named.keys(), key=named.__getitem__)
-        stages = [[test for test in nearest if test.startswith(f"tests/{stage}/")] for stage in STAGES]
-        parts = [part for stage in stages for part in (stage[:NEAREST_COUNT], stage[NEAREST_COUNT:TESTS_COUNT])]
-        return [part for part in parts if part]
+        stages = [[test for test in nearest if test.startswith(f"{folder}/")] for folder in FOLDERS]
+        return [stage[first:end] for stage in stages for first, end in PARTS if stage[first:]]
 
     def _line_then(self, file: str, line: int) -> int:
         """Return where a line was when `map` ran; for one that was not there, the nearest above it that was."""
@@ -233,7 +233,7 @@ class Reached:
 
 def _tests() -> set[str]:
     """Return all tests: the map may know some that have another name now, and pytest refuses to run those."""
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *_folders()]
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *FOLDERS]
     listed = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
     return {line for line in listed.splitlines() if "::" in line}
 
@@ -263,13 +263,9 @@ def make_map(arguments: list[str]) -> int:
         "context = ${PYTEST_CURRENT_TEST-}\ndisable_warnings = no-data-collected\n",
         encoding="utf-8",
     )
-    paths = [f"{ROOT}/tools", os.environ.get("PYTHONPATH", "")]
-    environment = {
-        **os.environ,
-        "COVERAGE_PROCESS_START": str(settings),
-        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-    }
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "mutants", "-n", "auto", *(arguments or _folders())]
+    paths = os.pathsep.join(filter(None, [f"{ROOT}/tools", os.environ.get("PYTHONPATH", "")]))
+    environment = {**os.environ, "COVERAGE_PROCESS_START": str(settings), "PYTHONPATH": paths}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "mutants", "-n", "auto", *(arguments or FOLDERS)]
     status = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
     subprocess.run(
         [sys.executable, "-m", "coverage", "combine", "--quiet", f"--rcfile={settings}"], cwd=ROOT, check=True
@@ -277,26 +273,29 @@ def make_map(arguments: list[str]) -> int:
     return status
 
 
-def _folders() -> list[str]:
-    return [f"tests/{stage}" for stage in STAGES]
-
-
 # --- trying -----------------------------------------------------------------------------------------------------------
 
 
 class Bench:
-    """A copy of the source to try changes in."""
+    """A copy of the source to try changes in, with a Python of its own: some tests give programs no PYTHONPATH."""
 
     passes: ClassVar[dict[str, bool]] = {}
     """Whether a test that has failed passes without the change; if not, it notices nothing."""
 
     def __init__(self, index: int) -> None:
-        self._copy = WORK / f"src{index}"
-        self._temporary = WORK / f"tsrc{index}"
-        shutil.rmtree(self._copy, ignore_errors=True)
-        shutil.copytree(ROOT / "src", self._copy, ignore=shutil.ignore_patterns("__pycache__"))
+        folder = WORK / f"bench{index}"
+        shutil.rmtree(folder, ignore_errors=True)
+        self._source = folder / "src"
+        shutil.copytree(ROOT / "src", self._source, ignore=shutil.ignore_patterns("__pycache__"))
         # By its hash: a change need be neither longer nor a second younger than the one before it.
-        compile_dir(self._copy, quiet=1, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
+        compile_dir(self._source, quiet=1, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
+        venv.create(folder, symlinks=True)
+        self._python = folder / "bin" / "python"
+        [packages] = folder.glob("lib/python*/site-packages")
+        (packages / "opsq.pth").write_text(f"{self._source}\n{sysconfig.get_path('purelib')}\n")
+        copied = Path(shutil.copy(Path(sys.executable).with_name("opsq"), folder / "bin"))
+        copied.write_text(copied.read_text().replace(sys.executable, str(self._python), 1))
+        self._temporary = folder / "t"
 
     def verdict(self, change: Change, stages: Iterable[list[str]]) -> tuple[str, str]:
         """Try a change: `caught` by a stage, `survived` all, `timed out` or `unreached`; and which test caught it."""
@@ -315,7 +314,7 @@ class Bench:
         return "survived", ""
 
     def _try(self, change: Change, tests: list[str]) -> tuple[str, str]:
-        target = self._copy / "opsq" / change.file
+        target = self._source / "opsq" / change.file
         whole = target.read_bytes()
         target.write_bytes(change.apply(whole))
         try:
@@ -326,18 +325,13 @@ class Bench:
     def _run(self, tests: list[str]) -> tuple[str, str]:
         """Run tests until one fails: `passed`, `failed` or `timed out`, and which failed."""
         unneeded = [f"-pno:{plugin}" for plugin in ("cacheprovider", "schemathesis", "xdist", "xdist.looponfail")]
-        command = [sys.executable, "-m", "pytest", "-x", "-q", *unneeded, f"--timeout={TEST_TIMEOUT_S}"]
-        environment = {**os.environ, "PYTHONPATH": str(self._copy)}
+        settings = [*unneeded, f"--timeout={TEST_TIMEOUT_S}", f"--basetemp={self._temporary}"]
+        command = [str(self._python), "-m", "pytest", "-x", "-q", *settings]
+        environment = dict(os.environ)
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # compiling takes longer than most tests
         with TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
-            process = subprocess.Popen(
-                [*command, f"--basetemp={self._temporary}", *tests],
-                cwd=ROOT,
-                env=environment,
-                stdout=output,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+            streams: Any = {"stdout": output, "stderr": subprocess.DEVNULL, "start_new_session": True}
+            process = subprocess.Popen([*command, *tests], cwd=ROOT, env=environment, **streams)
             try:
                 status = process.wait(TIMEOUT_S)
             except subprocess.TimeoutExpired:
@@ -355,6 +349,7 @@ class Bench:
 def run(rooms: list[str], seed: int, count: int, jobs: int, *, are_promises: bool) -> int:
     """Try changes; print each that survives, then how many there were. Returns how many survived."""
     changes = chosen(rooms, seed, count, are_promises=are_promises)
+    told = {change: change.told((SOURCE / change.file).read_bytes()) for change in changes}
     reached = Reached()
     benches: SimpleQueue[Bench] = SimpleQueue()
     for index in range(jobs):
@@ -371,12 +366,11 @@ def run(rooms: list[str], seed: int, count: int, jobs: int, *, are_promises: boo
     with ThreadPoolExecutor(jobs) as pool, (WORK / "results.jsonl").open("a", encoding="utf-8") as results:
         for change, word, test in pool.map(tried, changes):
             counts[word] += 1
-            told = change.told((SOURCE / change.file).read_bytes())
-            found = {"seed": seed, "promises": are_promises, "verdict": word, "test": test, "change": told}
+            found = {"seed": seed, "promises": are_promises, "verdict": word, "test": test, "change": told[change]}
             results.write(json.dumps(found) + "\n")
             results.flush()
             if not word.startswith("caught"):
-                print(f"{word}: {told}", flush=True)
+                print(f"{word}: {told[change]}", flush=True)
     for test in sorted(test for test, does_pass in Bench.passes.items() if not does_pass):
         print(f"fails without a change: {test}")
     print(", ".join(f"{count} {word}" for word, count in sorted(counts.items())))

@@ -82,6 +82,17 @@ def test_a_folder_that_is_written_to_while_it_is_deleted_goes_with_what_was_writ
     assert list(store.folders()) == []
 
 
+def test_no_file_of_a_deleted_folder_is_kept_open(store: LocalStore) -> None:
+    """Its disk space would not be free."""
+    store.create_folder("a")
+    store.write_object("a/b", b"x", is_durable=False)
+    before = len(os.listdir("/dev/fd"))
+    assert store.read_range("a/b", 0, 1) == b"x"
+    assert len(os.listdir("/dev/fd")) > before
+    store.delete_folder("a")
+    assert len(os.listdir("/dev/fd")) == before
+
+
 def test_a_writer_whose_folder_was_deleted_can_be_aborted(store: LocalStore) -> None:
     store.create_folder("a")
     writer = store.open_writer("a/x", is_durable=False)
