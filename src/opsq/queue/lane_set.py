@@ -57,6 +57,18 @@ class LaneSet:
         """How many chunks may have been reserved in all before it must be asked again what the limits allow."""
 
 
+class Stranger:
+    """A submission that is not in memory: none of its chunks is reserved or waits for a retry."""
+
+    __slots__ = ("id", "lane_set")
+    reserved_count = 0
+    delayed_count = 0
+
+    def __init__(self, submission_id: int, lane_set: LaneSet) -> None:
+        self.id = submission_id
+        self.lane_set = lane_set
+
+
 class LaneSets:
     """The lane sets in memory, by what the row of a submission keeps of them."""
 

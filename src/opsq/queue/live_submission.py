@@ -25,6 +25,10 @@ READ_BLOCKS = 64
 """Blocks read from the database at once while the cursor is below the frontier."""
 
 
+_NOTHING: list[int] = []
+"""Shared by all of which no block was read: a list of each would be one more for the collector to look at."""
+
+
 class ChunkCounts(NamedTuple):
     """The chunks of a submission by what they are doing, as committed; together they are all of them."""
 
@@ -184,7 +188,7 @@ class LiveSubmission:
         self.cursor = 0
         self.blocks: dict[int, BlockWork] = {}
         self.returned: list[int] = []
-        self.loaded: list[int] = []
+        self.loaded = _NOTHING
 
     @property
     def shuffle(self) -> int:

@@ -21,7 +21,7 @@ from opsq.queue.dispatch.gates import Gates
 from opsq.queue.dispatch.rules import NO_LIMIT, Rules
 from opsq.queue.dispatch.until_empty import UntilEmpty
 from opsq.queue.faults import Fatal, describe_bug
-from opsq.queue.lane_set import LaneSets
+from opsq.queue.lane_set import LaneSets, Stranger
 from opsq.queue.live_submission import BlockWork, LiveSubmission
 from opsq.queue.peer import Peer
 from opsq.queue.policy import Policy
@@ -142,7 +142,7 @@ class EngineState:
         if submission is None:
             others = [other for other in beside if other not in self.live and other != submission_id]
             rows = submissions.load(self._loading, submission_id, others)
-            for row in reversed(rows):
+            for row in rows:
                 submission = self.keep(LiveSubmission(row, self.lane_sets.of(row.lanes)))
                 done = self.unfolded_done.pop(submission.id, None)
                 if done is not None:
@@ -152,6 +152,15 @@ class EngineState:
                 self.unfolded_completed.pop(submission_id, None)
                 return None
         return submission
+
+    def strangers(self, submission_ids: list[int]) -> dict[int, LiveSubmission | Stranger]:
+        """What gates look at in these submissions; those that are not in memory are not loaded for that."""
+        live, set_of = self.live, self.lane_sets.of
+        known: dict[int, LiveSubmission | Stranger] = {one: live[one] for one in submission_ids if one in live}
+        unknown = [one for one in submission_ids if one not in known]
+        for submission_id, stored in submissions.lanes_of(self._loading, unknown) if unknown else ():
+            known[submission_id] = Stranger(submission_id, set_of(stored))
+        return known
 
     def find(self, submission_id: int) -> LiveSubmission:
         """The submission in memory, loaded if need be; `NotFound` if there is none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -87,7 +87,7 @@ def insert(writer: apsw.Connection, row: SubmissionRow, content: bytes, attachme
 
 
 def load(source: apsw.Connection | apsw.Cursor, submission_id: int, others: Sequence[int] = ()) -> list[SubmissionRow]:
-    """A submission, and some others in any order behind it, as far as they are there.
+    """Some submissions in any order, and behind them the one that is wanted, as far as they are there.
 
     Cost: a read transaction, and a look-up by primary key each.
     """
@@ -96,8 +96,17 @@ def load(source: apsw.Connection | apsw.Cursor, submission_id: int, others: Sequ
         return [SubmissionRow._make(row)] if row is not None else []
     ids = (submission_id, *others)
     rows = source.execute(f"{_LOAD_SOME} ({', '.join('?' * len(ids))})", ids).fetchall()
-    rows.sort(key=lambda row: row[0] != submission_id)
-    return [SubmissionRow._make(row) for row in rows]
+    found = [SubmissionRow._make(row) for row in rows if row[0] != submission_id]
+    return found + [SubmissionRow._make(row) for row in rows if row[0] == submission_id]
+
+
+def lanes_of(source: apsw.Connection | apsw.Cursor, submission_ids: Sequence[int]) -> list[tuple[int, bytes]]:
+    """(id, what its row keeps of its lanes) of some submissions. Cost: a look-up by primary key each."""
+    marks = ", ".join("?" * len(submission_ids))
+    rows: list[Any] = source.execute(
+        f"SELECT id, lanes FROM submission WHERE id IN ({marks})", tuple(submission_ids)
+    ).fetchall()
+    return rows
 
 
 def content(connection: apsw.Connection, submission_id: int) -> bytes:

@@ -25,6 +25,7 @@ from typing import Any, Protocol, Self
 
 from opsq.queue.dispatch.gates import Blocker
 from opsq.queue.dispatch.walk import Walk
+from opsq.queue.lane_set import Stranger
 from opsq.queue.live_submission import LiveSubmission
 from opsq.store.lanes import Reader
 from opsq.strategy.arms import (
@@ -41,16 +42,20 @@ from opsq.strategy.arms import (
 )
 
 WALK_ROWS = 32
-"""Rows read ahead at once: enough to spread the cost of a statement, few enough for a call of microseconds."""
+"""Rows read ahead at once when a front is new; each slice is twice as long as the one before, up to `WALK_GROWN` times.
 
-LOADED_TOGETHER = 8
-"""Submissions loaded by one statement: 3 to 5 µs each instead of 7, as a statement alone costs 3.
-
-Leaving out the columns that a reserve does not need would save 1 µs. More at once save little, and delay one call.
+A statement behind a commit costs as much as 3 to 10 more rows, so who goes on for long reads and loads much at once:
+less than one call in a hundred does, and it takes 1 to 2 ms.
 """
+LOADED_TOGETHER = 8
+"""Submissions loaded by one statement when a front is new; it grows likewise, until a whole slice is loaded at once."""
+WALK_GROWN = 8
+LOADED_GROWN = 32
+MANY_SHARE = 4
+"""A call for many chunks meets new submissions all the time: a quarter is enough, and no call takes long."""
 
 ASIDE_ROWS = 10
-"""A submission that is set aside costs its turn as much as this many rows more: it was mostly loaded just for that."""
+"""A submission that is set aside costs its turn as much as this many rows more if it was loaded just for that."""
 
 _END = (1 << 63) - 1
 
@@ -58,7 +63,7 @@ _END = (1 << 63) - 1
 class FrontGates(Protocol):
     """What a front needs of the gates."""
 
-    def look(self, gates: tuple[Gate, ...], submission: LiveSubmission) -> tuple[Blocker | None, int]:
+    def look(self, gates: tuple[Gate, ...], submission: LiveSubmission | Stranger) -> tuple[Blocker | None, int]:
         """The first closed gate before a submission, or None and how many chunks may be handed out."""
 
     def is_closed(self, gates: tuple[Gate, ...], blocker: Blocker) -> bool:
@@ -77,6 +82,10 @@ class FrontState(Protocol):
     rows_left: int
 
     @property
+    def wanted(self) -> int:
+        """How many chunks the present turn may give."""
+
+    @property
     def reader(self) -> Reader:
         """Runs the statements of walks."""
 
@@ -86,6 +95,9 @@ class FrontState(Protocol):
 
     def submission(self, submission_id: int, beside: Iterable[int] = ()) -> LiveSubmission | None:
         """The submission in memory, loaded if need be, together with some that will be asked for soon."""
+
+    def strangers(self, submission_ids: list[int]) -> dict[int, LiveSubmission | Stranger]:
+        """What gates look at in these submissions; those that are not in memory are not loaded for that."""
 
     def charge(self, rows_count: int) -> None:
         """Take work that visits no rows from the turn."""
@@ -100,8 +112,11 @@ class Front:
 
     __slots__ = (
         "_ahead",
+        "_grown",
+        "_is_held",
         "_representatives",
         "_represents",
+        "_strangers",
         "arm",
         "aside",
         "has_more",
@@ -132,6 +147,12 @@ class Front:
         self.level: Key = self._start()
         self._ahead: Iterator[int] = iter(())
         """What the walk has read and nobody has loaded yet, in its order."""
+        self._grown = [1, 1]
+        """How many times as much as at first is read, and loaded, at once."""
+        self._is_held = False
+        """What was looked at last is held by a gate."""
+        self._strangers: dict[int, LiveSubmission | Stranger] = {}
+        """Of what was read ahead, while much of it is held: to set it aside it need not be loaded."""
         self._represents: dict[int, Blocker] = {}
         self._representatives: dict[Blocker, Key] = {}
 
@@ -197,22 +218,48 @@ class Front:
                 before = self.rows_visited
                 self.has_more = self._read(state)
                 state.rows_left -= self.rows_visited - before
+                if self._is_held:
+                    self._meet(state)
                 continue
             if not self.heap:
                 return None
             submission_id = self.heap[0][-1]
-            submission = state.submission(submission_id, islice(self._ahead, LOADED_TOGETHER))
+            stranger = self._strangers.pop(submission_id, None) if self._strangers else None
+            if stranger is not None:
+                blocker, _ = state.gates.look(self.arm.gates, stranger)
+                if blocker is not None:
+                    state.rows_left -= 1
+                    self._set_aside(state, blocker)
+                    continue
+            submission = state.submission(submission_id, self._beside(state))
             if submission is None or not submission.is_open:
                 state.rows_left -= 1
                 self.drop(state)
                 continue
             blocker, room = state.gates.look(self.arm.gates, submission)
             if blocker is None:
+                self._is_held = False
                 return submission, room
             state.rows_left -= 1
             state.charge(ASIDE_ROWS)
             self._set_aside(state, blocker)
+            if not self._is_held:
+                self._is_held = True
+                self._meet(state)
         return None
+
+    def _beside(self, state: FrontState) -> Iterator[int]:
+        """What is to be loaded with the submission that comes next, if that must be."""
+        grown = self._grown[1]
+        self._grown[1] = min(2 * grown, LOADED_GROWN)
+        if state.wanted > 1:
+            grown = min(grown, LOADED_GROWN // MANY_SHARE)
+        yield from islice(self._ahead, grown * LOADED_TOGETHER)
+
+    def _meet(self, state: FrontState) -> None:
+        ahead = list(self._ahead)
+        self._ahead = iter(ahead)
+        self._strangers = state.strangers(ahead)
 
     def served(self, state: FrontState, taken: int, *, has_more: bool) -> None:
         """The submission that comes next gave `taken` chunks; `has_more`: it may have free ones left."""
@@ -245,6 +292,7 @@ class Front:
         twin.on_news = on_news
         twin.heap = list(self.heap)
         twin.members = set(self.members)
+        twin._grown, twin._strangers = list(self._grown), dict(self._strangers)
         twin.aside = {blocker: list(keys) for blocker, keys in self.aside.items()}
         twin._represents = dict(self._represents)
         twin._representatives = dict(self._representatives)
@@ -298,9 +346,10 @@ class Front:
 
         A look into another lane costs a turn as much as the row itself.
         """
-        walk = self.walk
+        walk, count = self.walk, self._slice(state)
+        self._grown[0] = min(2 * self._grown[0], WALK_GROWN)
         rows: list[Any] = state.reader.execute(
-            self.walk_statement, (walk.lane_id, WALK_ROWS, *bound, *walk.probes, *walk.absent_keys)
+            self.walk_statement, (walk.lane_id, count, *bound, *walk.probes, *walk.absent_keys)
         ).fetchall()
         self.rows_visited += len(rows)
         if walk.probes or walk.absent_keys:
@@ -310,6 +359,7 @@ class Front:
 
     def _read(self, state: FrontState) -> bool:
         """Read the next rows above the level into the heap; False when the lane ends there."""
+        count = self._slice(state)
         rows = self._rows(state, *self._bound())
         members = self.members
         for row in rows:
@@ -318,12 +368,12 @@ class Front:
                 self._push(self._key_of_row(row[:-1]))
         if rows:
             self.level = self._key_of_row(rows[-1][:-1])
-        return self._is_full(rows)
+        return len(rows) == count
 
-    @staticmethod
-    def _is_full(rows: list[Any]) -> bool:
-        """Whether there may be more rows behind these."""
-        return len(rows) == WALK_ROWS
+    def _slice(self, state: FrontState) -> int:
+        """How many rows are read next; few at the end of a turn, so that it is not much longer than its bound."""
+        grown = self._grown[0] if state.wanted == 1 else min(self._grown[0], WALK_GROWN // MANY_SHARE)
+        return max(WALK_ROWS, min(WALK_ROWS * grown, state.rows_left))
 
     def _start(self) -> Key:
         return (-1,)

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 from opsq.clock import MonoNs, Now
 from opsq.queue.dispatch.rate_limit import Bucket
 from opsq.queue.dispatch.rules import NO_LIMIT, Rules
-from opsq.queue.lane_set import LaneSet
+from opsq.queue.lane_set import LaneSet, Stranger
 from opsq.queue.live_submission import LiveSubmission
 from opsq.queue.peer import Peer
 from opsq.store.rules import LimitRow
@@ -110,7 +110,7 @@ class Gates:
                     if found is not None:
                         self._live[found[0]] = self._live.get(found[0], 0) + submission.reserved_count
 
-    def look(self, gates: tuple[Gate, ...], submission: LiveSubmission) -> tuple[Blocker | None, int]:
+    def look(self, gates: tuple[Gate, ...], submission: LiveSubmission | Stranger) -> tuple[Blocker | None, int]:
         """The first closed gate before a submission, or None and how many chunks may pass before one closes."""
         room = NO_LIMIT
         blocker: Blocker | None = None
@@ -257,14 +257,14 @@ class Gates:
             return max(1, math.ceil(self._consumers_count * maximum.percent / 100))
         return maximum
 
-    def _number_of(self, key: str, submission: LiveSubmission) -> int | None:
+    def _number_of(self, key: str, submission: LiveSubmission | Stranger) -> int | None:
         """The lane under which a key counts what a submission has reserved; None if it has none."""
         if key == SUBMISSION_KEY:
             return ~submission.id
-        found = submission.lane_of.get(key)
+        found = submission.lane_set.lane_of.get(key)
         return found[0] if found is not None else None
 
-    def _count(self, number: int, submission: LiveSubmission) -> int:
+    def _count(self, number: int, submission: LiveSubmission | Stranger) -> int:
         if number >= 0:
             return self._live.get(number, 0)
         return submission.reserved_count + submission.delayed_count

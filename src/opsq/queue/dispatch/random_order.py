@@ -59,13 +59,14 @@ class Deck(Front):
         return self.has_more and (not self.heap or self.heap[0][0] > 0)
 
     def _read(self, state: FrontState) -> bool:
+        count = self._slice(state)
         rows = self._rows(state, *self._last_row, self._cut if self._is_second_leg else SHUFFLES)
         for shuffle, submission_id, passes in rows:
             self.level = self._place(0, shuffle, submission_id)
             self._last_row = (shuffle, submission_id)
             if passes and submission_id not in self.members:
                 self._push(self.level)
-        if self._is_full(rows):
+        if len(rows) == count:
             return True
         if not self._is_second_leg:
             # What comes new between the last row and the end of the deck is below the level now.

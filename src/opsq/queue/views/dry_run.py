@@ -19,6 +19,7 @@ from opsq.queue.dispatch.front import Front
 from opsq.queue.dispatch.gates import Blocker
 from opsq.queue.dispatch.random_order import Deck
 from opsq.queue.dispatch.rules import NO_LIMIT
+from opsq.queue.lane_set import Stranger
 from opsq.queue.live_submission import READ_BLOCKS, LiveSubmission
 from opsq.queue.state import EngineState
 from opsq.store import backlog
@@ -263,6 +264,7 @@ class MeteredState:
         self._state = state
         self._gates = state.gates
         self.rows_left = rows_left
+        self.wanted = 1
         self._minds_rates = minds_rates
         self.trial: DryArm
         self.reader = self.gates = self
@@ -294,7 +296,14 @@ class MeteredState:
         self.trial.used_ns["look_ups"] += perf_counter_ns() - start
         return submission
 
-    def look(self, gates: tuple[Gate, ...], submission: LiveSubmission) -> tuple[Blocker | None, int]:
+    def strangers(self, submission_ids: list[int]) -> dict[int, LiveSubmission | Stranger]:
+        """Look at submissions without loading them: measured."""
+        start = perf_counter_ns()
+        found = self._state.strangers(submission_ids)
+        self.trial.used_ns["look_ups"] += perf_counter_ns() - start
+        return found
+
+    def look(self, gates: tuple[Gate, ...], submission: LiveSubmission | Stranger) -> tuple[Blocker | None, int]:
         """Ask the gates: measured."""
         start = perf_counter_ns()
         found = self._gates.look(gates, submission)

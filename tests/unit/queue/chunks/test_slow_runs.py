@@ -17,6 +17,7 @@ BOTH = "SelectOnly(a=1, SelectOnly(b=1, OldestFirst))"
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reserve, "TURN_ROWS", 8)
     monkeypatch.setattr(front, "WALK_ROWS", 4)
+    monkeypatch.setattr(front, "WALK_GROWN", 1)
 
 
 def run(rig: Rig, strategy: str, turn_s: float) -> None:

@@ -6,13 +6,16 @@ And what comes back when they open.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
+import apsw
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from opsq.ids import SubmissionId
 from opsq.queue.peer import Peer
+from opsq.store import submissions
 from opsq.strategy.text import parse
 from opsq.wire import messages as m
 from unit.model.rig import Rig, Ticket, tickets_of
@@ -90,6 +93,40 @@ def test_all_that_an_open_gate_held_come_back_one_after_the_other(rig: Rig) -> N
     assert rig.reserve(peer, 9, strategy) == tickets == []
     assert chunks(rig.reserve(peer, 9, "MaxSimultaneous(tenant, 5, OldestFirst)")) == [(one, 0) for one in ids[3:]]
     assert first not in ids
+
+
+@pytest.mark.parametrize("order", ["OldestFirst", "NewestFirst", "CustomPriority", "Random"])
+def test_what_a_closed_gate_holds_is_set_aside_without_being_loaded(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    """By a maximum and by a pause; and it comes back, each with its turn."""
+    held = [submit(rig, "x", 1) for _ in range(150)]
+    paused = [submit(rig, "y", 1) for _ in range(150)]
+    alone = submit(rig, "z", 1)
+    rig.restart()
+    loaded: list[int] = []
+
+    def note(source: apsw.Cursor, submission_id: int, others: Sequence[int] = ()) -> list[submissions.SubmissionRow]:
+        loaded.extend((submission_id, *others))
+        return load(source, submission_id, others)
+
+    load = submissions.load
+    monkeypatch.setattr(submissions, "load", note)
+    peer = rig.connect()
+    (first,) = rig.reserve(peer, 1, "SelectOnly(tenant=x, OldestFirst)")
+    rig.only(peer, m.Pause(next(rig.ids), {"tenant": "y"}), m.Changed)
+    rig.only(peer, m.Pause(next(rig.ids), {"submission": held[1]}), m.Changed)
+    strategy = f"MaxSimultaneous(tenant, 1, {order})"
+    assert counts(rig.reserve(peer, 10, strategy)) == {alone: 1}
+    assert len(loaded) < 100
+    rig.release(peer, first.held())
+    rig.only(peer, m.Resume(next(rig.ids), {"tenant": "y"}), m.Changed)
+    two = counts(rig.reserve(peer, 10, strategy))
+    assert len(two) == 2
+    assert {*two, *counts(rig.reserve(peer, 500, order))} == {*held, *paused} - {held[1]}
+    assert rig.reserve(peer, 1, order) == []
+    rig.only(peer, m.Resume(next(rig.ids), {"submission": held[1]}), m.Changed)
+    assert counts(rig.reserve(peer, 10, order)) == {held[1]: 1}
 
 
 def test_all_that_a_gate_held_come_back_to_the_strategy_that_it_held(rig: Rig) -> None:
