@@ -11,6 +11,7 @@ import pytest
 
 import opsq
 from opsq.client.core.result_pages import request_parts
+from opsq.client.embedded import EmbeddedEngine
 from opsq.clock import Now
 from opsq.errors import (
     AlreadyRunning,
@@ -324,6 +325,26 @@ def test_a_queue_that_met_an_internal_error_after_a_commit_is_whole_when_it_is_o
             queue.status()
     with opsq.Queue.open(runtime_dir) as queue:
         assert [bytes(result) for result in queue.submission(submission.id).results()] == [b"done"]
+
+
+def test_queue_without_work_waits_between_its_looks(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gives way only in the middle of something long; else it would never rest."""
+    looks: list[str] = []
+
+    def note(name: str) -> None:
+        original = getattr(EmbeddedEngine, name)
+
+        def call(self: EmbeddedEngine, *args: object, **options: object) -> object:
+            looks.append(name)
+            return original(self, *args, **options)
+
+        monkeypatch.setattr(EmbeddedEngine, name, call)
+
+    with opsq.Queue.open(runtime_dir):
+        note("give_way")
+        note("step")
+        wait_until(lambda: len(looks) >= 3)
+        assert set(looks) == {"step"}
 
 
 def test_internal_error_while_nobody_waits_ends_the_queue_and_no_thread_complains(
