@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from opsq.queue.chunks import fail
 from opsq.wire import messages as m
 from unit.model.rig import Rig, Ticket
 
@@ -159,6 +162,33 @@ def test_failed_chunk_waits_for_its_back_off_and_is_counted_as_delayed(rig: Rig)
     assert rig.reserve(peer) == []
     rig.advance(0.5)
     assert len(rig.reserve(peer)) == 1
+    assert rig.show(submission_id).delayed_count == 0
+
+
+def test_failure_beside_a_chunk_in_hand_does_not_lengthen_what_that_has_waited(rig: Rig) -> None:
+    """The block in back-off leaves its attempts to the file; not while one of its chunks is with a consumer."""
+    rig.submit(2)
+    peer = rig.connect()
+    [first] = rig.reserve(peer)
+    rig.fail(peer, first.held(), delay_s=100.0)
+    rig.advance(100)
+    [again], [second] = rig.reserve(peer), rig.reserve(peer)
+    rig.fail(peer, second.held(), delay_s=1000.0)
+    rig.complete(peer, again.held())
+    assert rig.rows("SELECT wait_s FROM history WHERE event = 'completed'") == [(0.0,)]
+
+
+def test_blocks_whose_back_off_ends_together_come_back_over_several_ticks(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fail, "DUE_LIMIT", 2)
+    submission_id = rig.submit(3 * 64)
+    peer = rig.connect()
+    rig.fail(peer, *(ticket.held() for ticket in rig.reserve(peer, 3 * 64)), delay_s=10.0)
+    rig.pass_time(10.5)
+    rig.tick()
+    assert rig.show(submission_id).delayed_count == 64
+    rig.tick()
     assert rig.show(submission_id).delayed_count == 0
 
 
