@@ -145,8 +145,8 @@ class Front:
         self.rows_visited = 0
         self.set_aside_count = 0
         self.level: Key = self._start()
-        self._ahead: Iterator[int] = iter(())
-        """What the walk has read and nobody has loaded yet, in its order."""
+        self._ahead: list[int] = []
+        """What the walk has read last."""
         self._grown = [1, 1]
         """How many times as much as at first is read, and loaded, at once."""
         self._is_held = False
@@ -249,17 +249,26 @@ class Front:
         return None
 
     def _beside(self, state: FrontState) -> Iterator[int]:
-        """What is to be loaded with the submission that comes next, if that must be."""
+        """What is to be loaded with the submission that comes next, if that must be: what comes after it."""
         grown = self._grown[1]
         self._grown[1] = min(2 * grown, LOADED_GROWN)
         if state.wanted > 1:
             grown = min(grown, LOADED_GROWN // MANY_SHARE)
-        yield from islice(self._ahead, grown * LOADED_TOGETHER)
+        yield from islice(self._nearest(), 1, grown * LOADED_TOGETHER + 1)
+
+    def _nearest(self) -> Iterator[int]:
+        """What is known to be free, in order. Cost: O(log n) each, and nothing for what is not taken."""
+        heap = self.heap
+        waiting = [(heap[0], 0)]
+        while waiting:
+            key, place = heapq.heappop(waiting)
+            yield key[-1]
+            for child in (2 * place + 1, 2 * place + 2):
+                if child < len(heap):
+                    heapq.heappush(waiting, (heap[child], child))
 
     def _meet(self, state: FrontState) -> None:
-        ahead = list(self._ahead)
-        self._ahead = iter(ahead)
-        self._strangers = state.strangers(ahead)
+        self._strangers = state.strangers([one for one in self._ahead if one in self.members])
 
     def served(self, state: FrontState, taken: int, *, has_more: bool) -> None:
         """The submission that comes next gave `taken` chunks; `has_more`: it may have free ones left."""
@@ -354,7 +363,7 @@ class Front:
         self.rows_visited += len(rows)
         if walk.probes or walk.absent_keys:
             state.charge(len(rows) * (len(walk.probes) + len(walk.absent_keys)))
-        self._ahead = iter([row[-2] for row in rows if row[-1]])
+        self._ahead = [row[-2] for row in rows if row[-1]]
         return rows
 
     def _read(self, state: FrontState) -> bool:

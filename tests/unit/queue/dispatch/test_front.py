@@ -166,6 +166,30 @@ def test_older_submission_that_becomes_free_below_the_level_comes_first(reader: 
     assert peek(front, reader) == 3
 
 
+def test_second_lap_of_a_deck_loads_with_a_submission_what_comes_after_it() -> None:
+    """A backlog that memory does not hold is loaded again in each lap."""
+
+    class Noting(Alone):
+        def submission(self, submission_id: int, beside: Iterable[int] = ()) -> Any:
+            self.beside = list(beside)
+            return super().submission(submission_id)
+
+    connection = apsw.Connection(":memory:")
+    connection.execute("CREATE TABLE lane_submission (lane_id, submission_id, shuffle, rank)")
+    insert(connection, *(Row(number, shuffle_of(number)) for number in range(1, 41)))
+    deck = Deck(Arm(RANDOM), Walk(0), random.Random(1))
+    for _ in range(40):
+        assert peek(deck, connection) is not None
+        end_turn(deck)
+    noting = Noting(connection)
+    assert deck.next(noting) is not None
+    served = []
+    for _ in range(front.LOADED_TOGETHER):
+        served.append(peek(deck, connection))
+        end_turn(deck)
+    assert noting.beside[: len(served) - 1] == served[1:]
+
+
 @given(
     rows=st.lists(st.integers(0, SHUFFLES - 1), min_size=1, max_size=20),
     seed=st.integers(0, 1 << 30),
