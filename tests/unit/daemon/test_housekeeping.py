@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from opsq.daemon.housekeeping import Housekeeping
+from opsq.daemon.housekeeping import IDLE_S, Housekeeping
 
 
 class SlowStore:
@@ -55,3 +56,26 @@ def test_content_that_cannot_be_deleted_is_logged_and_the_next_goes(caplog: pyte
 
     asyncio.run(work(Refusing()))
     assert "cannot delete content folder a, will retry later" in caplog.text
+
+
+def test_no_second_vacuum_begins_beside_one_that_runs() -> None:
+    is_let = threading.Event()
+    begun: list[int] = []
+
+    def vacuum(pages_count: int) -> None:
+        begun.append(pages_count)
+        is_let.wait()
+
+    async def work() -> None:
+        database: Any = SimpleNamespace(vacuum=vacuum, free_bytes=lambda: 1 << 30, file_bytes=lambda: 1 << 30)
+        housekeeping = Housekeeping(database, SlowStore(), asyncio.get_running_loop())  # type: ignore[arg-type]
+        for _ in range(2):
+            housekeeping.tick(IDLE_S)
+            await asyncio.sleep(0)
+        is_let.set()
+        await housekeeping.stop()
+        housekeeping.tick(IDLE_S)
+        await housekeeping.stop()
+
+    asyncio.run(work())
+    assert len(begun) == 2, "one, and the next when that was over"
