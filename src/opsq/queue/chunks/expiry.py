@@ -31,10 +31,11 @@ class Expiry:
                 self._lose(reservation, now, reason="the connection of the consumer was lost")
         peer.reservation_ids.clear()
 
-    def _lose(self, reservation: Reservation, now: Now, *, reason: str) -> None:
+    def _lose(self, reservation: Reservation, now: Now, *, reason: str, has_expired: bool = False) -> None:
+        """Count what was started as lost, and free the rest; of a reservation that has expired, all was."""
         for part in list(reservation.parts.values()):
             mask = part.mask & ~part.work.settling
-            started = mask if reservation.is_lease else mask & part.started
+            started = mask if reservation.is_lease or has_expired else mask & part.started
             if started:
                 self._failures.lose(part, started, reason, now)
             if mask & ~started:
@@ -73,9 +74,7 @@ class Expiry:
                 if held:
                     self._state.reply(reservation.peer, Revoked(held, "reservation_lost"))
             reservation.peer = None
-            for part in parts:
-                part.started = part.mask  # expiry counts as a loss: a chunk held that long has been started
-            self._lose(reservation, now, reason="the reservation expired")
+            self._lose(reservation, now, reason="the reservation expired", has_expired=True)
 
     def next_due(self) -> MonoNs | None:
         """When `tick` has something to do."""

@@ -504,3 +504,21 @@ def test_lease_that_is_taken_up_again_while_it_expires_has_a_deadline_again(rig:
     assert rig.show(submission_id).reserved_count == 1
     rig.advance(600)
     assert rig.show(submission_id).reserved_count == 0
+
+
+def test_lease_that_expired_in_vain_and_is_taken_up_again_has_begun_nothing(rig: Rig) -> None:
+    """The commit of the loss fails; then the consumer is back, begins with nothing, and is gone: that is no loss."""
+    rig.submit(1)
+    [ticket] = rig.reserve(rig.connect())
+    rig.restart()
+    for _ in range(31):
+        rig.pass_time(1)
+        rig.tick()
+    rig.fail_commit()
+    peer = rig.connect()
+    rig.send(peer, m.Reclaim(99, [ticket.held()]))
+    rig.advance(1)  # a full disk is asked for room once a second
+    assert rig.replies(peer, 99) == [m.Completed(99)]
+    rig.disconnect(peer)
+    rig.settle()
+    assert attempt(rig) == 0
