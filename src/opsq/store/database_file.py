@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import functools
 import os
 from importlib import resources
 from pathlib import Path
@@ -40,14 +41,15 @@ QUICK_CHECK_BYTES: Final = 64 << 20
 """Files up to this size are checked page by page at each start; larger ones by `opsq check`."""
 
 
-def migrations() -> list[str]:
+@functools.cache
+def migrations() -> tuple[str, ...]:
     """The migration scripts, in order; the schema version is their count."""
     folder = resources.files("opsq.store") / "migrations"
-    return [
+    return tuple(
         entry.read_text()
         for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
         if entry.name.endswith(".sql")
-    ]
+    )
 
 
 def scalar(connection: apsw.Connection, sql: str, bindings: tuple[int | str, ...] = ()) -> Any:

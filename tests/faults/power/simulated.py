@@ -7,7 +7,6 @@ right; the model does.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import secrets
 import shutil
@@ -19,14 +18,15 @@ from unittest.mock import patch
 import apsw
 import msgspec
 import pytest
+from hypothesis import assume
 from hypothesis import strategies as st
-from hypothesis.stateful import invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from faults.power.disk import Disk, Luck
 from faults.power.recording import recorded
 from opsq.queue import full_disk
 from opsq.queue.faults import Fatal
-from opsq.store import ballast
+from opsq.store import ballast, database
 from opsq.wire import messages as m
 from unit.model.driver import POLICY
 from unit.model.rig import Rig
@@ -36,6 +36,8 @@ LUCK = st.builds(Luck, st.sampled_from([0.0, 0.5, 0.9, 1.0]), st.sampled_from([0
 PLACES = st.integers(0, 1000)
 """Where among the writes of something the power goes, in thousandths."""
 STEPS_S = st.sampled_from([0.0, 0.0, 3.0, 60.0])
+LIFE_STEPS = 8
+"""A life ends at once or not before: most lives are to come to something, and each costs as much as many steps."""
 MARK = "simulation"
 """A row of `meta` that tells whether a COMMIT which was cut is there."""
 
@@ -49,23 +51,24 @@ class PowerRig(Rig):
     """An engine whose files are on a recorded disk, synced as in a daemon."""
 
     IS_DURABLE = True
+    digest: ClassVar[Any] = None
+    """If it is wanted: of every reply and of every disk that a loss has left. Two runs of one seed have the same."""
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: Any, tree: dict[str, bytes | None]) -> None:
         self._disk = contextlib.ExitStack()
-        self._tree: dict[str, bytes | None] = {}
-        self.digest = hashlib.blake2b(digest_size=16)
-        """Of every reply and of every disk that a loss has left: two runs of one seed have the same."""
+        self._tree = tree
         super().__init__(*args)
 
     def _open(self, place: Path) -> None:
         if not place.exists():
             place.mkdir()
+            for name, content in self._tree.items():
+                (place / name).write_bytes(content or b"")
             self.recording = self._disk.enter_context(recorded(place))
             self._disk.enter_context(patch.object(ballast, "_allocate", lengthen))
+            self._disk.enter_context(patch.object(database, "network_filesystem", lambda _: None))
             for name, content in self._tree.items():
-                descriptor = os.open(place / name, os.O_CREAT | os.O_WRONLY, 0o600)
-                os.write(descriptor, content or b"")
-                os.close(descriptor)
+                self.recording.written(self.recording.created(place / name), 0, content or b"")
             self.recording.sync_all()
             self.first_write = self.writes_count
         super()._open(place)
@@ -74,6 +77,8 @@ class PowerRig(Rig):
         """Go on, and note what is said, but for what the real disk is like."""
         said_before = len(self.told)
         super().run_turns()
+        if self.digest is None:
+            return
         for _, reply in self.told[said_before:]:
             if isinstance(reply, m.DaemonState):
                 reply = msgspec.structs.replace(reply, disk_free_bytes=0, removable={})  # noqa: PLW2901
@@ -99,10 +104,15 @@ class PowerRig(Rig):
         tree = disk.after_crash(luck)
         self._reopen({name: tree[name] for name in sorted(tree) if name.startswith(self.path.name)})
 
+    def begin_anew(self) -> None:
+        """Without a file."""
+        self._reopen({})
+
     def _reopen(self, tree: dict[str, bytes | None]) -> None:
         self._tree = tree
-        for content in tree.values():
-            self.digest.update(content or b"")
+        if self.digest is not None:
+            for content in tree.values():
+                self.digest.update(content or b"")
         self._close_killed()
         self._disk.close()
         shutil.rmtree(self.path.parent)
@@ -131,42 +141,72 @@ class Simulation(Machine):
 
     rig: PowerRig
     VIEWS_EVERY = 4
+    left_in_order: ClassVar[dict[str, bytes | None]] = {}
+    """The file of a daemon that was started and stopped: most runs begin with it, as to make one takes long."""
     tally: ClassVar[Counter[str]] = Counter()
     """How often each kind of end came, over all runs of this process."""
-    digest = hashlib.blake2b(digest_size=16)
-    """Of all runs of this process, in order."""
 
     def __init__(self) -> None:
         self._patch = pytest.MonkeyPatch()
         self._bytes_count = 0
+        self.age = 0
+        """Steps since the daemon was started."""
         self._patch.setattr(secrets, "token_bytes", self._token_bytes)
         self._patch.setattr(secrets, "token_hex", lambda size: self._token_bytes(size).hex())
         # The model knows no weights; so small, they never come to what a full disk refuses to cancel.
         self._patch.setattr(full_disk, "_REMOVAL_BYTES", 4096)
-        apsw.randomness(0)  # SQLite begins anew, too: the log has random numbers in it
         super().__init__()
 
     def make_rig(self) -> Rig:
         """See `Driver`."""
-        return PowerRig(self.folder, POLICY)
+        if not self.left_in_order:
+            apsw.randomness(0)
+            rig = Rig(self.folder, POLICY)
+            rig.stop()
+            self.left_in_order[rig.path.name] = rig.path.read_bytes()
+            shutil.rmtree(rig.path.parent)
+        self._bytes_count = 1000  # other tokens than that file has
+        apsw.randomness(0)  # SQLite begins anew, too: the log has random numbers in it
+        return PowerRig(self.folder, POLICY, tree=self.left_in_order)
 
     def _token_bytes(self, size: int | None = None) -> bytes:
         self._bytes_count += 1
         return self._bytes_count.to_bytes(size or 32, "big")
 
     def teardown(self) -> None:
-        """Remove the disk, and note what the run came to."""
-        self.digest.update(self.rig.digest.digest())
+        """Remove the disk."""
         self._patch.undo()
         super().teardown()
+
+    @initialize(number=st.integers(0, 1 << 16))
+    def is_not_the_simplest_run(self, number: int) -> None:
+        """With which Hypothesis would begin: the same step, again and again."""
+        assume(number)
+
+    @initialize(is_new=st.booleans())
+    def file_is_new(self, is_new: bool) -> None:
+        """Then all that there is of it is in a long log; else it was left in order, and has none."""
+        if is_new and not (self.model.submissions or self.model.coming or self.coming):
+            self.rig.begin_anew()
+            self._after_restart()
 
     @invariant()
     def count(self) -> None:
         """Count the step."""
         self.tally["steps"] += 1
+        self.age += 1
+
+    def _after_restart(self) -> None:
+        super()._after_restart()
+        self.age = -1  # this step is counted, too
+
+    def may_end(self) -> bool:
+        """See `Machine`."""
+        return self.age == 0 or self.age >= LIFE_STEPS
 
     # --- the power goes ---
 
+    @precondition(lambda self: self.may_end())
     @rule(luck=LUCK, step_s=STEPS_S, steps_back=st.booleans())
     def lose_power(self, luck: Luck, step_s: float, steps_back: bool) -> None:
         """At any moment at which nothing is being written; a batch may be applied, or committed and not settled."""
@@ -176,7 +216,7 @@ class Simulation(Machine):
         self.rig.lose_power(luck)
         self._start_again("at rest")
 
-    @precondition(lambda self: not self.is_committed)
+    @precondition(lambda self: self.may_end() and not self.is_committed)
     @rule(place=PLACES, luck=LUCK, step_s=STEPS_S, steps_back=st.booleans())
     def lose_power_in_a_commit(self, place: int, luck: Luck, step_s: float, steps_back: bool) -> None:
         """Whether the batch is there the file tells; nobody was answered."""
@@ -188,7 +228,7 @@ class Simulation(Machine):
         self._lose_power_since(before, place, luck, step_s, steps_back)
         self._start_again("in a commit")
 
-    @precondition(lambda self: self.model.flying is None)
+    @precondition(lambda self: self.may_end() and self.model.flying is None)
     @rule(place=PLACES, luck=LUCK, restarts=st.booleans(), step_s=STEPS_S, steps_back=st.booleans())
     def lose_power_in_a_copy(self, place: int, luck: Luck, restarts: bool, step_s: float, steps_back: bool) -> None:
         """Of the log, between two commits."""
@@ -197,6 +237,7 @@ class Simulation(Machine):
         self._lose_power_since(before, place, luck, step_s, steps_back)
         self._start_again("in a copy of the log")
 
+    @precondition(lambda self: self.may_end())
     @rule(place=PLACES, luck=LUCK)
     def lose_power_in_a_start(self, place: int, luck: Luck) -> None:
         """The process is killed, and while the next one opens the file the power goes."""
@@ -206,7 +247,7 @@ class Simulation(Machine):
         self._lose_power_since(self.rig.first_write, place, luck, 0.0, False)
         self._start_again("in a start")
 
-    @precondition(lambda self: not self.is_committed)
+    @precondition(lambda self: self.may_end() and not self.is_committed)
     @rule(luck=LUCK, is_killed=st.booleans())
     def sync_of_a_commit_fails(self, luck: Luck, is_killed: bool) -> None:
         """Nobody knows what is on the disk, so the daemon ends without a word."""

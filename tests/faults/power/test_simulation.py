@@ -6,15 +6,17 @@ alone. Whatever fails is shrunk by Hypothesis.
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 import time
 
 import pytest
-from hypothesis import HealthCheck, seed, settings
+from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from faults.power.dice import BACKEND, Dice
 from faults.power.simulated import Simulation
 from unit.queue.test_state_machine import small_bounds  # noqa: F401  # a fixture
 
@@ -37,20 +39,26 @@ def parts() -> list[str]:
 
 def simulate(part: str, runs: int = RUNS) -> None:
     """Do one part of a run."""
-    machine = seed(int.from_bytes(part.encode(), "big"))(type("Part", (Simulation,), {}))
+    Dice.seed = part
     profile = settings(
+        backend=BACKEND,
         max_examples=runs,
         stateful_step_count=LENGTH,
         deadline=None,
-        derandomize=False,
         database=None,
         suppress_health_check=list(HealthCheck),
     )
+    thresholds = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(100_000, *thresholds[1:])  # engines come and go; to look through all that is loaded takes longer
     try:
-        run_state_machine_as_test(machine, settings=profile)
+        run_state_machine_as_test(Simulation, settings=profile)
     except BaseException as error:
         error.add_note(f"To replay: OPSQ_TEST_SEED={part} pytest {os.path.relpath(__file__)} -k always_holds")
         raise
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
 
 
 ALL = parts()
@@ -69,8 +77,9 @@ def test_what_always_holds_does_whatever_happens(share: int, capsys: pytest.Capt
 
 def digest_of(part: str, hash_seed: str) -> str:
     """What a process of its own makes of a part."""
-    does = f"t.simulate({part!r}, 3); print(t.Simulation.digest.hexdigest())"
-    code = f"from faults.power import test_simulation as t; {does}"
+    notes = "from faults.power.simulated import PowerRig; PowerRig.digest = hashlib.blake2b()"
+    does = f"t.simulate({part!r}, 3); print(PowerRig.digest.hexdigest())"
+    code = f"import hashlib; from faults.power import test_simulation as t; {notes}; {does}"
     environ = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": hash_seed}
     return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environ).stdout
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ from opsq.wire import messages as m
 from unit.model.naive import Model
 from unit.model.rig import Rig, Ticket, tickets_of
 from unit.model.things import FINAL, Chunk, Refusals
-from unit.model.views import check_views, naive_counts
+from unit.model.views import Sums, check_views, naive_counts
 
 POLICY = Policy(finished_days=10_000.0, history_days=10_000.0, max_backlog_chunks=1 << 50)
 
@@ -87,6 +88,9 @@ class Driver(RuleBasedStateMachine):
         self.free_since: dict[int, int] = {}
         self.turn = 0
         self.checks_count = 0
+        self.checked: tuple[int, Now, bool] | None = None
+        """What engine and file were like when all was compared last."""
+        self.stored: dict[int, tuple[str, int, int, int]] = {}
         for _ in range(2):
             self.connect()
 
@@ -305,7 +309,7 @@ class Driver(RuleBasedStateMachine):
 
     def _note_free(self) -> None:
         """Since which turn each submission has had something free without a break."""
-        free = {chunk.submission.id for chunk in self.model.free()}
+        free = [submission.id for submission in self.model.submissions.values() if submission.free()]
         self.free_since = {submission_id: self.free_since.get(submission_id, self.turn) for submission_id in free}
 
     def _check_laps(self, flat: list[Chunk], count: int) -> None:
@@ -316,10 +320,7 @@ class Driver(RuleBasedStateMachine):
         size = max(1, count // random_order.DECK_TURNS)
         size = -(-size // 64) * 64 if size >= 32 else size
         at = 0
-        left = {
-            submission_id: [c for c in self.model.free() if c.submission.id == submission_id]
-            for submission_id in self.free_since
-        }
+        left = {submission_id: self.model.submissions[submission_id].free() for submission_id in self.free_since}
         for submission_id, free in left.items():
             given = {chunk.index for chunk in flat if chunk.submission.id == submission_id}
             assert given == {chunk.index for chunk in free[: len(given)]}, "not the lowest"
@@ -346,49 +347,54 @@ class Driver(RuleBasedStateMachine):
 
         While the engine does not know of a COMMIT they cannot.
         """
-        assert self.rig.broken_rules() == []
+        now = (self.rig.uses_count, self.now, self.is_committed)
+        if now == self.checked:
+            return  # the rule had nothing to do: it has not come near engine and file, and no time has passed
+        has_new_rows = self.rig.has_new_rows()
+        if has_new_rows:
+            assert self.rig.broken_rules() == []
+            self.stored = self._stored()
         if self.model.waiting.has_due() and self.model.flying is None:
             waiting = self.rig.engine._finisher._waiting
             assert waiting._is_telling or waiting.next_due() == 0, "nobody tells those who wait"
         if not self.is_committed:
-            self._check_file()
-            self._check_counts()
+            counts = {submission.id: naive_counts(submission) for submission in self.model.submissions.values()}
+            self._check_file(counts)
+            self._check_counts(counts)
             self.check_schedules()
             self.checks_count += 1
-            if self.model.flying is None and self.checks_count % self.VIEWS_EVERY == 0:
+            is_turn = self.checks_count % self.VIEWS_EVERY == 0
+            if self.model.flying is None and is_turn:
                 self._see_missed_step()
                 check_views(self.rig, self.model)
-            if self.turn % 4 == 0:
+            if has_new_rows or is_turn:
                 self._check_results()
+        self.checked = (self.rig.uses_count, self.now, self.is_committed)
 
     def check_schedules(self) -> None:
         """What schedules say of themselves; see `Scheduling`."""
 
-    def _check_file(self) -> None:
+    def _stored(self) -> dict[int, tuple[str, int, int, int]]:
+        """State and counts of each submission, as the file has them."""
         rows = self.rig.database.reader.execute(
             "SELECT id, state, chunks_total, chunks_dead, chunks_skipped FROM submission WHERE state != 'removed'"
         )
-        stored = {row[0]: row[1:] for row in rows}
-        expected = {
-            s.id: (s.state, len(s.chunks), s.count("dead"), s.count("skipped", "dropped"))
-            for s in self.model.submissions.values()
-        }
-        assert stored == expected
+        return {row[0]: row[1:] for row in rows}
 
-    def _check_counts(self) -> None:
+    def _check_file(self, counts: dict[int, Sums]) -> None:
+        assert self.stored == {
+            s.id: (s.state, len(s.chunks), counts[s.id][4], counts[s.id][5]) for s in self.model.submissions.values()
+        }
+
+    def _check_counts(self, counts: dict[int, Sums]) -> None:
         engine_state = self.rig.engine._state
         for submission in self.model.submissions.values():
             held = engine_state.submission(submission.id)
             assert held is not None
-            assert held.counts == naive_counts(submission), submission
+            assert held.counts == counts[submission.id], submission
         states = {state: count for state, count in engine_state.states.items() if count}
-        expected: dict[str, int] = {}
-        for submission in self.model.submissions.values():
-            expected[submission.state] = expected.get(submission.state, 0) + 1
-        assert states == expected
-        unfinished = sum(
-            len(s.chunks) - s.count("done", "dead", "skipped", "dropped") for s in self.model.submissions.values()
-        )
+        assert states == Counter([submission.state for submission in self.model.submissions.values()])
+        unfinished = sum(sum(busy[:3]) for busy in counts.values())
         assert self.rig.engine._admission._backlog_count == unfinished
 
     def _check_results(self) -> None:

@@ -90,13 +90,16 @@ class Rig:
         self.keys = itertools.count(1)
         self.told: list[tuple[Peer, m.Reply]] = []
         self._lives = 0
+        self.uses_count = 0
+        """How often anybody has come near the engine or the file."""
+        self._rows_read: tuple[object, int] = (None, 0)
         self._open(folder / "0")
 
     def _open(self, place: Path) -> None:
         place.mkdir(exist_ok=True)
         self.path = place / "opsq.sqlite"
-        self.database = Database.open(self.path, is_durable=self.IS_DURABLE)
-        self.engine = Engine(self.database, self.policy, self.now, rng=SteadyRandom(self._lives), boot=self.boot)
+        self._database = Database.open(self.path, is_durable=self.IS_DURABLE)
+        self._engine = Engine(self._database, self.policy, self.now, rng=SteadyRandom(self._lives), boot=self.boot)
         self.told.clear()
         self.answered: list[int] = []
         self._given: list[tuple[int, m.Reserved]] = []
@@ -122,6 +125,23 @@ class Rig:
 
         # Of a request that has to wait for a commit, the answer comes long after the first of them were made.
         completions.follow = note_follow_ups
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that runs."""
+        self.uses_count += 1
+        return self._engine
+
+    @property
+    def idle_engine(self) -> Engine:
+        """The same, for who only looks whether there is anything to do."""
+        return self._engine
+
+    @property
+    def database(self) -> Database:
+        """The file that it has open."""
+        self.uses_count += 1
+        return self._database
 
     # --- time ---
 
@@ -331,8 +351,11 @@ class Rig:
         self._open(place)
 
     def _close_killed(self) -> None:
+        """Nothing is copied out of the log: what closes is in a folder that is removed."""
         if self.database.writer.in_transaction:
             self.database.writer.execute("ROLLBACK")
+        for connection in (self.database.reader, self.database.writer, self.database._checkpointer):
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, True)
         self.database.close()
 
     def stop(self) -> None:
@@ -359,6 +382,12 @@ class Rig:
         self.database.close()
 
     # --- looking into the file ---
+
+    def has_new_rows(self) -> bool:
+        """Whether the file may say anything else than when this was asked last: a commit has come, or a restart."""
+        reader = self.database.reader
+        before, self._rows_read = self._rows_read, (reader, int(reader.execute("PRAGMA data_version").get))
+        return self._rows_read != before
 
     def broken_rules(self) -> list[str]:
         """What does not hold between the rows of the file, as any other program would see them."""

@@ -216,7 +216,7 @@ class Scheduling(Consuming):
             assert not watched.fired & set(row.waiting)
 
     def _known_schedule(self, name: str) -> KnownSchedule | None:
-        return self.rig.engine._schedules._table.get(name)
+        return self.rig.idle_engine._schedules._table.get(name)
 
     def _row(self, name: str) -> schedules.ScheduleRow:
         known = self._known_schedule(name)

@@ -107,6 +107,10 @@ class Submission:
     def is_open(self) -> bool:
         return self.state == "open" and not self.is_closing
 
+    def free(self) -> list[Chunk]:
+        """What may be handed out, by index; the same as `is_free` of each chunk."""
+        return [chunk for chunk in self.chunks if chunk.state == "free" and not chunk.intent] if self.is_open else []
+
     def unfinished(self) -> list[Chunk]:
         return [
             chunk
@@ -115,7 +119,7 @@ class Submission:
         ]
 
     def count(self, *states: str) -> int:
-        return sum(chunk.state in states for chunk in self.chunks)
+        return len([chunk for chunk in self.chunks if chunk.state in states])
 
 
 @dataclass

@@ -40,9 +40,7 @@ class Working:
 
     def free(self) -> list[Chunk]:
         """What may be handed out, the oldest first."""
-        return [
-            chunk for _, submission in sorted(self.submissions.items()) for chunk in submission.chunks if chunk.is_free
-        ]
+        return [chunk for _, submission in sorted(self.submissions.items()) for chunk in submission.free()]
 
     def expected(self, strategy: str, count: int) -> list[Chunk]:
         """What a call gets, in order; of `Random` only how many."""

@@ -246,7 +246,7 @@ class Machine(Scheduling):
     @rule()
     def begin(self) -> None:
         """Apply a batch; from here to its end other requests are handled, and form the next one."""
-        if not self.rig.engine.has_batch(self.now):
+        if not self.rig.idle_engine.has_batch(self.now):
             return
         self._begin()
         if not self.rig.engine.begin_batch(self.now):
@@ -337,6 +337,11 @@ class Machine(Scheduling):
 
     # --- ends of the process ---
 
+    def may_end(self) -> bool:
+        """Whether the process may end now."""
+        return True
+
+    @precondition(lambda self: self.may_end())
     @rule(step_s=st.sampled_from([0.0, 0.0, 3.0, 60.0]), steps_back=st.booleans())
     def crash(self, step_s: float, steps_back: bool) -> None:
         """At a boundary of commits, between apply and COMMIT, or between COMMIT and its end."""
@@ -346,7 +351,7 @@ class Machine(Scheduling):
         self.rig.crash()
         self._after_restart()
 
-    @precondition(lambda self: self.model.flying is None and not self.model.is_full)
+    @precondition(lambda self: self.may_end() and self.model.flying is None and not self.model.is_full)
     @rule(away_s=st.sampled_from([0.0, 10.0, 40.0]))
     def stop_and_start(self, away_s: float) -> None:
         """In good order: what connections hold becomes leases, everything is folded."""
