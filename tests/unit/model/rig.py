@@ -89,7 +89,7 @@ class Rig:
         self.ids = itertools.count(1)
         self.keys = itertools.count(1)
         self.told: list[tuple[Peer, m.Reply]] = []
-        self._lives = 0
+        self._lives = self._starts = 0
         self.uses_count = 0
         """How often anybody has come near the engine or the file."""
         self._rows_read: tuple[object, int] = (None, 0)
@@ -99,7 +99,9 @@ class Rig:
         place.mkdir(exist_ok=True)
         self.path = place / "opsq.sqlite"
         self._database = Database.open(self.path, is_durable=self.IS_DURABLE)
-        self._engine = Engine(self._database, self.policy, self.now, rng=SteadyRandom(self._lives), boot=self.boot)
+        self._starts += 1
+        rng = SteadyRandom(self._starts)  # another one each time, as the system gives: keys are drawn from it
+        self._engine = Engine(self._database, self.policy, self.now, rng=rng, boot=self.boot)
         self.told.clear()
         self.answered: list[int] = []
         self._given: list[tuple[int, m.Reserved]] = []
