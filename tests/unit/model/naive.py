@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from opsq.clock import Now
+from opsq.queue.timers import BUCKET_NS
 from opsq.wire import messages as m
 from unit.model.rig import Ticket
 from unit.model.things import FINAL, HEARTBEAT_S, SECOND, Chunk, Intents, Reservation, Submission, Target
@@ -264,16 +265,23 @@ class Model(Working):
         self.forming.changes.append((settle, undo))
 
     def _expire_submissions(self, now: Now) -> None:
+        """Times to live come first, then instants: one that expires may end another that waits for it."""
+        timed: list[tuple[int, Submission]] = []
+        dated: list[tuple[int, Submission]] = []
         for submission in self.submissions.values():
             if submission.state in FINAL or submission.expires_at is None:
                 continue
-            if submission.expires is not None:
-                if submission.expires <= now.mono:
-                    if submission.is_closing:
-                        submission.expires = now.mono + SECOND
-                    else:
-                        self.end(submission, "expired")
-            elif submission.expires_at <= now.wall and not submission.is_closing:
+            if submission.expires is None:
+                dated.append((submission.expires_at, submission))
+            elif submission.expires <= now.mono:
+                timed.append((-(-submission.expires // BUCKET_NS), submission))
+        for _, submission in sorted(timed, key=lambda pair: pair[0]):
+            if submission.is_closing:
+                submission.expires = now.mono + SECOND
+            else:
+                self.end(submission, "expired")
+        for expires_at, submission in sorted(dated, key=lambda pair: pair[0]):
+            if expires_at <= now.wall and not submission.is_closing:
                 self.end(submission, "expired")
 
     def _expire_reservations(self, now: Now) -> None:
