@@ -120,7 +120,7 @@ def test_what_cannot_be_sent_is_refused_and_not_sent_again(
         with pytest.raises(UsageError, match="too long"):
             link.send([Requeue(link.next_id(), 1)], [].append)
     first.close()
-    wait_until(lambda: daemon.wire is not first)
+    assert link.wait_until(lambda: daemon.wire is not first, 10)
     assert call(link, 2) == 2
     assert [request.submission_id for request in daemon.wire.of(Requeue)] == [2]
 
