@@ -38,6 +38,7 @@ from opsq.daemon.request_backlog import RequestBacklog
 from opsq.daemon.session import Session
 from opsq.daemon.sockets import ListeningSocket
 from opsq.daemon.temporary_daemon import UNUSED_S
+from opsq.daemon.tick_alarm import TickAlarm
 from opsq.daemon.tokens_file import TokenEntry
 from opsq.daemon.unread import Unread
 from opsq.errors import Bug, OpsqError
@@ -53,9 +54,6 @@ if TYPE_CHECKING:
 
 _WATCH_NS = 1_000_000_000
 """How often those who wait for long are looked after, one strategy each time."""
-
-_ARM_NS = 1_000_000
-"""How often the clock is set at most: to ask all that is timed what is due takes a twelfth of a commit round."""
 
 _RESERVES_S = (0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 
@@ -115,10 +113,7 @@ class Daemon:
             self._check_place,
         )
         self._has_pulse = False
-        self._tick_at = 0.0
-        self._tick_timer: asyncio.TimerHandle | None = None
-        self._armed_ns = 0
-        self._arm_timer: asyncio.TimerHandle | None = None
+        self._alarm = TickAlarm(self.loop, engine.next_tick_s, self._tick, self._guarded)
         self._watched_ns = time.monotonic_ns()
         self._overlooked_count = 0
         self.reserves = Histogram(_RESERVES_S)
@@ -182,9 +177,9 @@ class Daemon:
         self._is_closed = True
         self._delivery.deliver()
         await self._connections.close()
-        for timer in (self._tick_timer, self._arm_timer, self._unused_timer):
-            if timer is not None:
-                timer.cancel()
+        self._alarm.cancel()
+        if self._unused_timer is not None:
+            self._unused_timer.cancel()
         self._committer.stop()
 
     def stop(self, drain_s: float) -> None:
@@ -351,10 +346,7 @@ class Daemon:
             self.pulse_soon()
         if self._stop_asked.is_set() and engine.is_quiet():
             self._quiet.set()
-        if now.mono >= self._armed_ns + _ARM_NS:
-            self._arm_tick(now)
-        elif self._arm_timer is None:
-            self._arm_timer = self.loop.call_later(_ARM_NS / 1e9, self._arm_late)
+        self._alarm.set(now)
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Run engine work that no request waits for: any exception is a bug, and the process must not continue."""
@@ -385,28 +377,11 @@ class Daemon:
 
     # --- time ---------------------------------------------------------------------------------------------
 
-    def _arm_late(self) -> None:
-        self._arm_timer = None
-        if not self._is_closed:
-            self._guarded(lambda: self._arm_tick(read_clocks()))
-
-    def _arm_tick(self, now: Now) -> None:
-        """Set the clock by what is due next."""
-        self._armed_ns = now.mono
-        at = self.loop.time() + max(self.engine.next_tick_s(now), 0.001)
-        if self._tick_timer is not None:
-            if self._tick_at <= at:
-                return
-            self._tick_timer.cancel()
-        self._tick_at = at
-        self._tick_timer = self.loop.call_at(at, self._tick)
-
     def _tick(self) -> None:
-        self._tick_timer = None
         if self._is_closed:
             return
         now = read_clocks()
-        self._heartbeats.note_delay(self.loop.time() - self._tick_at, now.mono)
+        self._heartbeats.note_delay(self.loop.time() - self._alarm.at_s, now.mono)
         self._guarded(lambda: self.engine.tick(now))
         if now.mono - self._watched_ns >= _WATCH_NS:
             self._watched_ns = now.mono

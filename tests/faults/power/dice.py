@@ -52,15 +52,15 @@ class Dice(PrimitiveProvider):
 
     def draw_float(self, **bounds: Any) -> float:
         """No rule draws one."""
-        raise NotImplementedError
+        raise TypeError("A rule draws floats: say here how they come evenly.")
 
     def draw_string(self, *bounds: Any, **sizes: Any) -> str:
         """No rule draws one."""
-        raise NotImplementedError
+        raise TypeError("A rule draws text: say here how it comes evenly.")
 
     def draw_bytes(self, *sizes: Any, **more: Any) -> bytes:
         """No rule draws one."""
-        raise NotImplementedError
+        raise TypeError("A rule draws bytes: say here how they come evenly.")
 
 
 AVAILABLE_PROVIDERS[BACKEND] = Dice
