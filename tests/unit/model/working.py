@@ -202,7 +202,7 @@ class Working:
 
     def reclaim(self, peer: object, ticket: Ticket, indexes: list[int], *, is_genuine: bool, now: Now) -> Refusals:
         chunks = self.named(ticket, indexes)
-        if not is_genuine or not chunks or not chunks[0].submission.is_open:
+        if peer not in self.heard or not is_genuine or not chunks or not chunks[0].submission.is_open:
             return self._lost(ticket, indexes)
         reservation = self.reservations().get(ticket.reservation_id)
         if reservation is not None and reservation.peer is not peer:

@@ -27,10 +27,14 @@ class Leases:
     # --- reclaimed ---
 
     def reclaim(self, peer: Peer, held_list: list[HeldChunks], now: Now) -> list[Refusal]:
-        """A client that reconnects keeps what it held, except chunks that others have reserved since."""
+        """A client that reconnects keeps what it held, except chunks that others have reserved since.
+
+        One that is gone again, because this had to wait, gets nothing.
+        """
         refusals = []
         for held in held_list:
-            kept = self._take_up(peer, held, now) if self._reservations.tokens.is_genuine(held) else 0
+            is_owed = peer.is_connected and self._reservations.tokens.is_genuine(held)
+            kept = self._take_up(peer, held, now) if is_owed else 0
             if held.mask & ~kept:
                 refusals.append(refusal(self._state, held, held.mask & ~kept, "reservation_lost"))
         return refusals

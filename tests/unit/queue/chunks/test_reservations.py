@@ -437,6 +437,22 @@ def test_reassert_takes_a_reservation_over_from_a_connection_that_is_still_there
     assert rig.show(submission_id).reserved_count == 1
 
 
+def test_reassert_that_had_to_wait_takes_nothing_for_a_connection_that_is_gone(rig: Rig) -> None:
+    """Chunks that it took would be held by nobody, and never be free again."""
+    submission_id = rig.submit(2)
+    old, new = rig.connect(), rig.connect()
+    [ticket] = rig.reserve(old, 2)
+    rig.send(old, m.Complete(1, [m.Completion(ticket.held([0]))]))
+    assert rig.begin()
+    rig.send(new, m.Reclaim(2, [ticket.held()]))
+    rig.disconnect(new)
+    rig.end(None)
+    rig.settle()
+    assert rig.show(submission_id).reserved_count == 1
+    rig.disconnect(old)
+    assert rig.show(submission_id).reserved_count == 0
+
+
 def test_reassert_with_a_wrong_token_is_refused(rig: Rig) -> None:
     rig.submit(1)
     [ticket] = rig.reserve(rig.connect())
