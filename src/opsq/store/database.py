@@ -182,7 +182,7 @@ class Database:
         flags = apsw.SQLITE_OPEN_READWRITE if not self.is_read_only else apsw.SQLITE_OPEN_READONLY
         connection = apsw.Connection(str(self.path), flags=flags, statementcachesize=256)
         connection.set_busy_timeout(BUSY_MS)
-        pragmas = ["temp_store = MEMORY", "cache_size = -16384", "mmap_size = 268435456"]
+        pragmas = ["temp_store = MEMORY", "cache_size = -16384"]
         if self._network:
             pragmas += [
                 "journal_mode = DELETE"
