@@ -79,7 +79,7 @@ def need_users() -> str:
 def python_of_all() -> str | None:
     """A Python like this one that any user can run with what is installed here; None if there is none."""
     for python in (sys.executable, *(f"{folder}/{_VERSION}" for folder in ("/usr/bin", "/usr/local/bin"))):
-        command = [python, "-P", "-c", "import opsq.daemon.__main__, apsw, uvloop"]
+        command = [python, "-P", "-c", "import opsq.daemon.daemon_process, apsw, uvloop"]
         with contextlib.suppress(OSError):
             environ = {"PYTHONPATH": PATH}
             done = subprocess.run(command, env=environ, cwd="/", user=ALICE, group=ALICE, extra_groups=[], check=False)

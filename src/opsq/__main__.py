@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
+from opsq.quick_imports import load_msgspec
+
 HOT_VERBS = frozenset({"reserve", "read", "complete", "fail", "release", "extend"})
 _SWALLOWS = frozenset({"typing", "msgspec._utils"})
 """What msgspec calls while it makes a decoder. An exception of theirs may be lost there, as one in an import may."""
@@ -68,7 +70,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _run(words: list[str]) -> int:
-    _load_msgspec()
+    load_msgspec()
     from opsq.options.command_line import split_verb
 
     verb, rest = split_verb(words)
@@ -84,17 +86,6 @@ def _run(words: list[str]) -> int:
     from opsq.cli.app import run
 
     return run([*verb, *rest])
-
-
-def _load_msgspec() -> None:
-    """Load msgspec without an optional helper, typing_extensions, which costs a fourth of the start of a hot verb."""
-    if "typing_extensions" in sys.modules:
-        return
-    sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # the documented way to make an import fail
-    try:
-        import msgspec  # noqa: F401  # only to have it loaded
-    finally:
-        del sys.modules["typing_extensions"]
 
 
 def _wants_help(words: list[str]) -> bool:

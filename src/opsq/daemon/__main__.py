@@ -6,19 +6,28 @@ ready or why it cannot start, and then keeps none of its caller's descriptors op
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
+from typing import TYPE_CHECKING
 
-import msgspec
+from opsq.quick_imports import load_msgspec
 
-from opsq.daemon.daemon_process import EXIT_BUG, run
-from opsq.daemon.lifecycle import Ready
-from opsq.errors import OpsqError
-from opsq.settings import Settings
+if TYPE_CHECKING:
+    from opsq.daemon.lifecycle import Ready
 
 
 def main() -> None:
     """Run the daemon until it is stopped."""
+    gc.disable()  # nothing worth collecting is made while modules load; the daemon enables it once it is ready
+    load_msgspec()
+    import msgspec
+
+    from opsq.daemon.daemon_process import EXIT_BUG, run
+    from opsq.daemon.lifecycle import Ready
+    from opsq.errors import OpsqError
+    from opsq.settings import Settings
+
     settings = msgspec.json.decode(sys.stdin.buffer.read(), type=Settings)
     os.chdir("/")  # only now: a relative PYTHONPATH has been resolved
     if os.fork():
@@ -39,6 +48,8 @@ def main() -> None:
 
 def _report(ready: Ready) -> None:
     """Answer the caller and close its pipes."""
+    import msgspec
+
     os.write(1, msgspec.json.encode(ready))
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):

@@ -27,6 +27,7 @@ def collect_rarely() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
+    gc.enable()
 
 
 def raise_descriptors(wanted: int, reserved: int, who: str) -> int:

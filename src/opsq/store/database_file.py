@@ -12,7 +12,6 @@ import errno
 import fcntl
 import functools
 import os
-from importlib import resources
 from pathlib import Path
 from shlex import quote
 from typing import Any, Final
@@ -44,12 +43,8 @@ QUICK_CHECK_BYTES: Final = 64 << 20
 @functools.cache
 def migrations() -> tuple[str, ...]:
     """The migration scripts, in order; the schema version is their count."""
-    folder = resources.files("opsq.store") / "migrations"
-    return tuple(
-        entry.read_text()
-        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
-        if entry.name.endswith(".sql")
-    )
+    folder = Path(__file__).with_name("migrations")  # importlib.resources is slow to import
+    return tuple(entry.read_text() for entry in sorted(folder.glob("*.sql")))
 
 
 def scalar(connection: apsw.Connection, sql: str, bindings: tuple[int | str, ...] = ()) -> Any:
