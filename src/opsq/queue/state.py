@@ -55,6 +55,8 @@ class EngineState:
         self.database = database
         self.reader: apsw.Connection = database.reader
         self._loading = self.reader.cursor()
+        self._missed: set[int] = set()
+        """Of what was loaded last with another one, what was not there: it has been removed, so it never will be."""
         self.policy = policy
         self.rng = rng
         self.batch = Batch()
@@ -140,13 +142,15 @@ class EngineState:
         """
         submission = self.live.get(submission_id)
         if submission is None:
-            others = [other for other in beside if other not in self.live and other != submission_id]
-            rows = submissions.load(self._loading, submission_id, others)
-            for row in rows:
-                submission = self.keep(LiveSubmission(row, self.lane_sets.of(row.lanes)))
-                done = self.unfolded_done.pop(submission.id, None)
-                if done is not None:
-                    self._overlay(submission, done)
+            if submission_id not in self._missed:
+                others = {other for other in beside if other not in self.live and other != submission_id}
+                for row in submissions.load(self._loading, submission_id, tuple(others)):
+                    submission = self.keep(LiveSubmission(row, self.lane_sets.of(row.lanes)))
+                    others.discard(submission.id)
+                    done = self.unfolded_done.pop(submission.id, None)
+                    if done is not None:
+                        self._overlay(submission, done)
+                self._missed = others or self._missed
             if submission is None or submission.id != submission_id:
                 self.unfolded_done.pop(submission_id, None)
                 self.unfolded_completed.pop(submission_id, None)

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from random import Random
 
+import apsw
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from opsq.queue.chunks import reserve
+from opsq.store import submissions
 from opsq.strategy.arms import Arm, compile_arms
 from opsq.strategy.tree import Strategy
 from opsq.wire import messages as m
@@ -82,6 +84,30 @@ def test_run_over_many_closed_submissions_is_cut_into_turns(rig: Rig) -> None:
     [reply] = rig.replies(peer, request.id)
     assert isinstance(reply, m.Reserved)
     assert len(reply.grants) == 1
+
+
+def test_removed_submissions_that_a_front_still_knows_are_looked_up_many_at_a_time(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = rig.connect()
+    rig.submit(1)
+    rig.reserve(peer, 1, "NewestFirst")  # the front is told of all that comes, as it is newer
+    submission_ids = [rig.submit(1) for _ in range(400)]
+    for submission_id in submission_ids[1:]:
+        rig.ask(peer, m.Cancel(next(rig.ids), submission_id))
+        rig.ask(peer, m.Remove(next(rig.ids), submission_id))
+    rig.settle()
+    loads: list[int] = []
+    load = submissions.load
+
+    def noted(source: apsw.Cursor, submission_id: int, others: tuple[int, ...]) -> list[submissions.SubmissionRow]:
+        loads.append(submission_id)
+        return load(source, submission_id, others)
+
+    monkeypatch.setattr(submissions, "load", noted)
+    [ticket] = rig.reserve(peer, 1, "NewestFirst")
+    assert ticket.submission_id == submission_ids[0]
+    assert len(loads) < 40
 
 
 def test_parked_consumers_cost_no_row_while_nothing_changes_and_each_gets_its_chunk(rig: Rig) -> None:
