@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -62,7 +63,7 @@ def _usage(kind: type[msgspec.Struct], field: str, complaint: str) -> UsageError
 
 def _name(kind: type[msgspec.Struct], path: str) -> str:
     """A path of msgspec, such as `[2][0][5]`, with the names of fields in place of their numbers."""
-    found, here = "", msgspec.inspect.type_info(kind)
+    found, here = "", _described(kind)
     for step in _STEP.finditer(path):
         place = step[1] or step[2]
         for candidate in _alternatives(here):
@@ -79,6 +80,12 @@ def _name(kind: type[msgspec.Struct], path: str) -> str:
                 here = candidate.value_type
                 break
     return found.removeprefix(".")
+
+
+@cache
+def _described(kind: type[msgspec.Struct]) -> msgspec.inspect.Type:
+    """The fields of a message. They take milliseconds to find out, and a hostile peer would have it done each time."""
+    return msgspec.inspect.type_info(kind)
 
 
 def _alternatives(kind: msgspec.inspect.Type) -> tuple[msgspec.inspect.Type, ...]:
