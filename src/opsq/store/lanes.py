@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -99,14 +100,16 @@ def decode(stored: bytes) -> dict[str, tuple[int, Value]]:
     return _decoder.decode(stored)
 
 
-def metadata(connection: apsw.Connection, submission_id: int) -> dict[str, Value]:
-    """The metadata of a submission; empty when it is gone."""
-    rows = connection.execute(
-        "SELECT key, value FROM submission_lane JOIN lane ON lane.id = lane_id "
-        "WHERE submission_id = ? ORDER BY lane_id",
-        (submission_id,),
-    )
-    return {str(key): value for key, value in rows}
+def metadata(connection: apsw.Connection, submission_ids: Iterable[int]) -> dict[int, dict[str, Value]]:
+    """The metadata of each of these submissions; empty for one that is gone."""
+    found: dict[int, dict[str, Value]] = {submission_id: {} for submission_id in submission_ids}
+    for submission_id, key, value in connection.execute(
+        "SELECT submission_id, key, value FROM submission_lane JOIN lane ON lane.id = lane_id "
+        "WHERE submission_id IN (SELECT value FROM json_each(?)) ORDER BY submission_id, lane_id",
+        (json.dumps(list(found)),),
+    ):
+        found[submission_id][key] = value
+    return found
 
 
 def attach(writer: apsw.Connection, submission_id: int, lane_ids: Iterable[int]) -> None:

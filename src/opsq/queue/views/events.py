@@ -108,7 +108,7 @@ class EventStream:
         found, next_since = events.page(reader, since, request.kinds, request.limit, last)
         named = {row.submission_id for _, row in found if row.submission_id is not None}
         titles = submissions.titles(reader, named)
-        metadata = {submission_id: lanes.metadata(reader, submission_id) for submission_id in named}
+        metadata = lanes.metadata(reader, named)
         size_bytes = 0
         for seq, row in found:
             if size_bytes > PAGE_BYTES:

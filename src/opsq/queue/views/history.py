@@ -41,6 +41,7 @@ class HistoryView:
             newest_first=request.newest_first,
         )
         events: list[HistoryEvent] = []
+        found = lanes.metadata(state.reader, {row.submission_id for _, row in rows})
         metadata: dict[int, dict[str, int | str]] = {}
         size_bytes = 0
         for seq, row in rows:
@@ -48,7 +49,7 @@ class HistoryView:
                 following = events[-1].seq
                 break
             if row.submission_id not in metadata:
-                pairs = metadata[row.submission_id] = lanes.metadata(state.reader, row.submission_id)
+                pairs = metadata[row.submission_id] = found[row.submission_id]
                 size_bytes += sum(len(key) + len(str(value)) for key, value in pairs.items())
             size_bytes += len(row.reason)
             events.append(_event(seq, row))
