@@ -25,6 +25,8 @@ from opsq.queue.state import EngineState
 from opsq.store import backlog
 from opsq.strategy.arms import Arm, Gate
 
+TRIAL_ROWS = 500
+"""Rows that a run may visit: few, as it ends in the turn in which it began."""
 PARTS = ("walk", "look_ups", "gates", "order", "supply")
 """Where a reserve spends its time: reading rows, loading submissions, gates, the order, finding free chunks."""
 

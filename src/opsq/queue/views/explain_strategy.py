@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections import Counter
 
 from opsq.clock import Now
-from opsq.queue.chunks.reserve import TURN_ROWS, ReserveCalls
+from opsq.queue.chunks.reserve import ReserveCalls
 from opsq.queue.dispatch.front import takes
 from opsq.queue.dispatch.gates import Blocker
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
-from opsq.queue.views.dry_run import PARTS, DryArm, DryRun
+from opsq.queue.views.dry_run import PARTS, TRIAL_ROWS, DryArm, DryRun
 from opsq.store import backlog
 from opsq.store.rules import LimitRow, PauseRow
 from opsq.strategy import arms, explain
@@ -75,7 +75,7 @@ class StrategyExplainer:
     def _analyze(self, named: list[tuple[str, arms.Arm]], now: Now) -> tuple[list[Analysis], list[Offer]]:
         offers: list[Offer] = []
         offered_count = 0
-        with DryRun(self._state, named, TURN_ROWS) as trial:
+        with DryRun(self._state, named, TRIAL_ROWS) as trial:
             while offered_count < TRIED_COUNT and (found := trial.next()) is not None:
                 peeked = trial.chunk(found)
                 if peeked is None:

@@ -14,12 +14,12 @@ from opsq.clock import Now
 from opsq.errors import NotFound
 from opsq.ids import block_mask
 from opsq.queue.chunks.reservations import Reservations
-from opsq.queue.chunks.reserve import TURN_ROWS, ReserveCalls
+from opsq.queue.chunks.reserve import ReserveCalls
 from opsq.queue.dispatch.front import takes
 from opsq.queue.live_submission import LiveSubmission, Reservation
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
-from opsq.queue.views.dry_run import DryRun, free_chunks
+from opsq.queue.views.dry_run import TRIAL_ROWS, DryRun, free_chunks
 from opsq.queue.views.held_back import STRATEGIES_SHOWN, Cause, HeldBack, finding, no_consumer, slots
 from opsq.store import backlog, dead
 from opsq.store.submissions import FINAL_STATES
@@ -230,10 +230,10 @@ class WorkExplainer:
         asked = Counter(consumers.values())
         waiting = len(set(self._reserve_calls.waiting()))
         facts = [finding("consumers", consumers=len(consumers), waiting=waiting)]
-        rows_left = 2 * TURN_ROWS
+        rows_left = 2 * TRIAL_ROWS
         places: dict[str, list[Place]] = {}
         for text, count in asked.most_common(STRATEGIES_SHOWN):
-            place, rows = self._place(text, submission, 0 if is_held else min(rows_left, TURN_ROWS), minds_rates)
+            place, rows = self._place(text, submission, 0 if is_held else min(rows_left, TRIAL_ROWS), minds_rates)
             rows_left -= rows
             places.setdefault(place.verdict, []).append(place)
             before = {"chunks": place.chunks, "submissions": place.submissions}

@@ -196,7 +196,7 @@ def test_arm_behind_one_that_serves_all_calls_is_said_to_have_work(rig: Rig) -> 
 def test_trial_stops_at_the_bound_of_one_turn(rig: Rig) -> None:
     """Closed submissions in front of the open one: a first walk has a bound, and the analysis says so."""
     peer = rig.connect()
-    new = [m.NewSubmission(rig.request_key(), 1, metadata={"tenant": "a"}) for _ in range(2100)]
+    new = [m.NewSubmission(rig.request_key(), 1, metadata={"tenant": "a"}) for _ in range(600)]
     rig.ask(peer, m.Submit(next(rig.ids), new))
     rig.submit(1, metadata={"tenant": "b"})
     rig.ask(peer, m.Pause(next(rig.ids), {"tenant": "a"}))
@@ -205,7 +205,7 @@ def test_trial_stops_at_the_bound_of_one_turn(rig: Rig) -> None:
     rig.reserve(peer)
     (arm,) = analyzed(rig, "OldestFirst").arms
     assert (arm.analysis["is_cut"], arm.analysis["rows_visited"]) == (False, 0)
-    assert arm.analysis["set_aside"] == {"pause of tenant=a": 2100}
+    assert arm.analysis["set_aside"] == {"pause of tenant=a": 600}
 
 
 def test_fair_passes_of_a_front_in_use_decide_whose_turn_is_next(rig: Rig) -> None:
