@@ -7,7 +7,7 @@ If that fails, the instant is decided again. It must not know when instants are 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
+from itertools import islice, takewhile
 
 import msgspec
 
@@ -155,13 +155,10 @@ class ScheduleDesk:
             UsageError: these are too many.
         """
         known = self._table.find(request.name)
-        planned: list[int] = []
-        instant = known.plan.after(request.from_at - 1)
-        while instant is not None and instant < request.to_at:
-            planned.append(instant)
-            if len(planned) > BACKFILL_LIMIT:
-                raise UsageError(cause="long_backfill", limit=BACKFILL_LIMIT)
-            instant = known.plan.after(instant)
+        missed = takewhile(lambda instant: instant < request.to_at, known.plan.instants(request.from_at - 1))
+        planned = list(islice(missed, BACKFILL_LIMIT + 1))
+        if len(planned) > BACKFILL_LIMIT:
+            raise UsageError(cause="long_backfill", limit=BACKFILL_LIMIT)
         created = {instant: self._fire(known, instant, now) for instant in planned}
         self._change(_with_submissions(known.row, created), now)
         self._tell_fired(known.row, created, now)

@@ -5,6 +5,7 @@ It must not know what happens at an instant, nor what time it is.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -63,21 +64,28 @@ class Plan:
 
     def after(self, instant: int) -> int | None:
         """The first planned instant after this one; None: there is none any more. Cost: 30 µs for a cron expression."""
+        return next(self.instants(instant), None)
+
+    def instants(self, after: int) -> Iterator[int]:
+        """All planned instants after this one, in order. Cost: 15 µs for a further one of a cron expression."""
         if self._every_ms:
-            planned = self._anchor + ((instant - self._anchor) // self._every_ms + 1) * self._every_ms
-            return planned if planned < END_MS else None
+            first = self._anchor + ((after - self._anchor) // self._every_ms + 1) * self._every_ms
+            yield from range(first, END_MS, self._every_ms)
+            return
         from cronsim import CronSim, CronSimError  # a daemon without schedules starts without it
 
         try:
-            for found in CronSim(self._fields, datetime.fromtimestamp(instant // 1000, UTC).astimezone(self._zone)):
+            for found in CronSim(self._fields, datetime.fromtimestamp(after // 1000, UTC).astimezone(self._zone)):
                 planned = int(found.timestamp()) * 1000
-                if planned > instant:  # a repeated hour is seen from its second time, too
-                    return planned if planned < END_MS else None
+                if planned >= END_MS:
+                    return
+                if planned > after:  # a repeated hour is seen from its second time, too
+                    after = planned
+                    yield planned
         except CronSimError as error:
             raise UsageError(cause="bad_schedule", when=self._fields, why=str(error)) from error
         except (OverflowError, ValueError):
             pass  # beyond the last year of the calendar
-        return None
 
 
 def _zone(name: str) -> ZoneInfo:
