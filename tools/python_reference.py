@@ -221,6 +221,8 @@ def class_body(name: str, kind: type) -> str:
     """What is said of a class: what it is, what it is made with, what it has."""
     own = list(members(name, kind))
     made = [one for one in own if one.name.endswith(".__init__")]
+    if hasattr(kind, "__post_init__"):  # a struct that is made by hand, and looks at what it is made of
+        made = [Promised(f"{name}.__init__", kind, "", is_property=False)]
     text = f"{signature(made[0], name.rpartition('.')[2])}\n.PP\n" if made else ""
     doc = inspect.cleandoc(kind.__doc__ or "")  # Python 3.13 has taken the indentation away already
     if kind.__name__ == "Consumer":  # whose arguments are those of `Queue.consumer`
@@ -233,7 +235,7 @@ def class_body(name: str, kind: type) -> str:
     elif told := told_bases(kind):
         text += f".PP\nIt has all that `{classes()[told[0]]}` has.\n".replace("`", "")
     fields = getattr(kind, "__struct_fields__", None) or getattr(kind, "_fields", None)
-    if fields and "Attributes:" not in doc:
+    if fields and not made and "Attributes:" not in doc:
         text += f".PP\nFields: {', '.join(f'`{each}`' for each in fields)}.\n".replace("`", "")
     elif typing.is_typeddict(kind):
         shown = ", ".join(
@@ -276,6 +278,7 @@ def signature(one: Promised, name: str) -> str:
 def shown_type(annotation: object) -> str:
     """A type as the page has it: without the module, and a record of keywords by its name."""
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+    text = re.sub(r"\bopsq\.[a-z_.]+\.(?=[A-Z])", "", text)
     return re.sub(r"\b(?:Unpack\[(?:\w+\.)?(\w+)\]|(?:new_submission|traces)\.(\w+))", r"\1\2", text)
 
 

@@ -16,7 +16,8 @@ from typing import NoReturn
 
 from opsq.quick_imports import load_msgspec
 
-HOT_VERBS = frozenset({"reserve", "read", "complete", "fail", "release", "extend"})
+HOT_VERBS = frozenset({"reserve", "read", "complete", "fail", "release", "extend", "start"})
+"""Those that shell loops call for every chunk, and the one that scripts begin with."""
 _SWALLOWS = frozenset({"typing", "msgspec._utils"})
 """What msgspec calls while it makes a decoder. An exception of theirs may be lost there, as one in an import may."""
 _LATER_S = 0.005

@@ -66,12 +66,10 @@ def offer(kind: str, words: Sequence[str]) -> int:
 
 def _strategies(settings: Settings) -> Iterable[str]:
     """Every strategy that there is a name for; one that takes something ends in its parenthesis."""
-    from dataclasses import MISSING, fields
-
     from opsq.strategy.tree import NODES
 
     for name, node in NODES.items():
-        needs_more = any(field.default is MISSING and field.default_factory is MISSING for field in fields(node))
+        needs_more = len(node.__struct_fields__) > len(node.__struct_defaults__)
         yield f"{name}{'(' if needs_more else ''}\t{_first_line(node.__doc__)}"
     for name, text in settings.strategies.items():
         yield f"{name}\t{text}"

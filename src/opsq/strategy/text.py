@@ -13,11 +13,9 @@ Blanks between the parts do not matter.
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from typing import Any
 
 from opsq.errors import InvalidStrategy
@@ -87,7 +85,7 @@ class _Reader:
         name = self._match(_NAME, f"a strategy, one of {', '.join(NODES)}")
         node = NODES[name]
         has_arguments = self._accept("(")
-        if not fields(node):
+        if not node.__struct_fields__:
             if has_arguments:
                 raise self._error(f"{name} takes no arguments", self._at - 1)
             return node()
@@ -107,6 +105,8 @@ class _Reader:
             return self._error(
                 f"{name!r} is a strategy named in the settings: it stands alone and cannot be nested", start
             )
+        import difflib
+
         ours = [*NODES, *self._named] if start == 0 else list(NODES)
         by_lower = {one.lower(): one for one in ours}
         close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
@@ -186,13 +186,13 @@ class _Reader:
 
 def _arguments(reader: _Reader, node: type[Strategy], depth: int) -> Iterator[Any]:
     """Read the arguments of a node, in the order of its fields."""
-    for number, entry in enumerate(fields(node)):
-        if entry.name == "inner":
+    for number, name in enumerate(node.__struct_fields__):
+        if name == "inner":
             yield from reader.inner(depth)
             continue
         if number:
-            reader.expect("=" if entry.name == "value" else ",")
-        match entry.name:
+            reader.expect("=" if name == "value" else ",")
+        match name:
             case "key":
                 yield reader.key()
             case "value":

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import Any
+
+from msgspec import Struct
 
 from opsq.errors import InvalidStrategy
 
@@ -86,8 +86,7 @@ def is_value(value: object) -> bool:
     return type(value) is int and -(1 << 63) <= value < 1 << 63
 
 
-@dataclass(frozen=True, slots=True)
-class Percent:
+class Percent(Struct, frozen=True):
     """A maximum that follows the count of connected consumers: rounded up, at least 1, updated once a second."""
 
     percent: int
@@ -103,13 +102,12 @@ class Percent:
 Max = int | Percent
 
 
-@dataclass(frozen=True, slots=True)
-class Strategy:
+class Strategy(Struct, frozen=True):
     """In which order, and under which conditions, a consumer wants chunks: base of all nodes."""
 
     def __str__(self) -> str:
-        inside = [entry for entry in fields(self) if entry.name in _INSIDE]
-        parts = [str(child) for entry in inside if not _is_default(entry, child := getattr(self, entry.name))]
+        default = self.__struct_defaults__[-1:]  # that of `inner`, the last field of a node that has one
+        parts = [str(child) for child in self.children() if child not in default]
         argument = self._argument()
         if argument:
             parts.insert(0, argument)
@@ -117,11 +115,11 @@ class Strategy:
 
     def children(self) -> tuple[Strategy, ...]:
         """The strategies inside this one."""
-        return tuple(getattr(self, entry.name) for entry in fields(self) if entry.name in _INSIDE)
+        return tuple(getattr(self, name) for name in self.__struct_fields__ if name in _INSIDE)
 
     def _argument(self) -> str:
         """What stands before the strategies inside."""
-        return ", ".join(str(getattr(self, entry.name)) for entry in fields(self) if entry.name not in _INSIDE)
+        return ", ".join(str(getattr(self, name)) for name in self.__struct_fields__ if name not in _INSIDE)
 
     def arms_count(self) -> int:
         """How many arms it compiles to."""
@@ -133,7 +131,7 @@ class Strategy:
 
     def __post_init__(self) -> None:
         """Check the key, the value, the maximum, the strategies inside, the depth and the count of arms."""
-        names = {entry.name for entry in fields(self)}
+        names = self.__struct_fields__
         key = getattr(self, "key", None)
         if "key" in names and (not isinstance(key, str) or KEY.fullmatch(key) is None):
             raise InvalidStrategy(
@@ -163,75 +161,62 @@ class Strategy:
                 )
 
 
-def _is_default(entry: Field[Any], child: Strategy) -> bool:
-    """Whether a strategy inside need not be written."""
-    return entry.default_factory is not MISSING and child == entry.default_factory()
-
-
-@dataclass(frozen=True, slots=True)
-class Random(Strategy):
+class Random(Strategy, frozen=True):
     """A shuffled deck of all open submissions, cut at a random place; every submission has one turn a lap.
 
     The default.
     """
 
 
-@dataclass(frozen=True, slots=True)
-class OldestFirst(Strategy):
+class OldestFirst(Strategy, frozen=True):
     """All chunks of the oldest submission, then of the next: finishes work in the order in which it came."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewestFirst(Strategy):
+class NewestFirst(Strategy, frozen=True):
     """All chunks of the newest submission, then of the one before.
 
     While newer work keeps coming, older work starves.
     """
 
 
-@dataclass(frozen=True, slots=True)
-class CustomPriority(Strategy):
+class CustomPriority(Strategy, frozen=True):
     """The highest priority first; among equals the oldest. While higher priorities keep coming, lower ones starve."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fair(Strategy):
+class Fair(Strategy, frozen=True):
     """Each value of a key has its share of what is handed out, by weight.
 
     Inside a value, chunks come in the order of `inner`.
     """
 
     key: str
-    inner: Strategy = field(default_factory=OldestFirst)
+    inner: Strategy = OldestFirst()
 
 
-@dataclass(frozen=True, slots=True)
-class SelectOnly(Strategy):
+class SelectOnly(Strategy, frozen=True):
     """Only submissions with this metadata pair."""
 
     key: str
     value: Value
-    inner: Strategy = field(default_factory=Random)
+    inner: Strategy = Random()
 
     def _argument(self) -> str:
         return f"{self.key}={format_value(self.value)}"
 
 
-@dataclass(frozen=True, slots=True)
-class PreferDistinct(Strategy):
+class PreferDistinct(Strategy, frozen=True):
     """First values of a key with fewer than `max` chunks reserved, then all: spreads work, lets no consumer idle."""
 
     key: str
     max: Max = 1
-    inner: Strategy = field(default_factory=Random)
+    inner: Strategy = Random()
 
     def arms_count(self) -> int:
         """Twice as many as inside: gated, then not."""
         return 2 * self.inner.arms_count()
 
 
-@dataclass(frozen=True, slots=True)
-class MaxSimultaneous(Strategy):
+class MaxSimultaneous(Strategy, frozen=True):
     """Never brings a value of a key above `max` reserved chunks.
 
     Under the key `submission` a chunk that waits for its retry counts.
@@ -239,11 +224,10 @@ class MaxSimultaneous(Strategy):
 
     key: str
     max: Max = 1
-    inner: Strategy = field(default_factory=Random)
+    inner: Strategy = Random()
 
 
-@dataclass(frozen=True, slots=True)
-class OrElse(Strategy):
+class OrElse(Strategy, frozen=True):
     """What the first has, and only when that has nothing, what the second has."""
 
     first: Strategy

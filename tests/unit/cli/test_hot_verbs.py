@@ -53,6 +53,10 @@ WORDS = [
     "x",
     "",
     "-z",
+    "--foreground",
+    "--trace-sql",
+    "--max-lost",
+    "--log-level=debug",
 ]
 
 
@@ -71,8 +75,8 @@ def by_typer(name: str, words: list[str]) -> dict[str, object] | None:
 
 @given(st.lists(st.sampled_from(WORDS), max_size=6))
 def test_parser_agrees_with_typer_on_every_command_line(words: list[str]) -> None:
-    """Both refuse it, or both read the same arguments and options. `extend` takes arguments, `reserve` none."""
-    for name in ("reserve", "extend"):
+    """Both refuse it, or both read the same arguments and options. `extend` takes arguments, `start` every setting."""
+    for name in ("reserve", "extend", "start"):
         try:
             found = parsed(name, words, {})
         except UsageError:
