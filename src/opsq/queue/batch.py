@@ -158,6 +158,7 @@ class Batch:
         if self.dead:
             backlog.put_dead(writer, self.dead)
         for (submission_id, block), (submission, work) in self.tried.items():
+            submission.has_failed = True
             backlog.put_attempts(writer, submission_id, block, submission.attempts_of(database.reader, work))
         if self.leased:
             held = [(part, _leased_mask(part)) for part in self.leased.values()]

@@ -13,7 +13,7 @@ import apsw
 import msgspec
 
 from opsq.clock import MonoNs, Now
-from opsq.ids import SubmissionId, block_mask, blocks_of
+from opsq.ids import SubmissionId, block_mask, blocks_of, from_sql
 from opsq.queue.lane_set import LaneSet
 from opsq.queue.peer import Peer
 from opsq.store import backlog
@@ -155,6 +155,7 @@ class LiveSubmission:
         "delayed_count",
         "folded",
         "frontier",
+        "has_failed",
         "id",
         "is_closing",
         "lane_set",
@@ -179,6 +180,8 @@ class LiveSubmission:
         self.completed = self.folded = row.chunks_completed
         self.dead = row.chunks_dead
         self.frontier = row.frontier
+        self.has_failed = bool(row.has_failed)
+        """The file may have attempts that have failed; else it is not asked for them."""
         self.unfinished = total - row.chunks_completed - row.chunks_dead - row.chunks_skipped
         self.reserved_count = 0
         self.delayed_count = 0
@@ -189,6 +192,8 @@ class LiveSubmission:
         self.blocks: dict[int, BlockWork] = {}
         self.returned: list[int] = []
         self.loaded = _NOTHING
+        if row.first_block is not None and row.state == "open":
+            self._bring([(row.first_block, from_sql(row.first_pending or 0))], None if row.has_failed else {})
 
     @property
     def shuffle(self) -> int:
@@ -263,7 +268,7 @@ class LiveSubmission:
                 backlog.pending(reader, self.id, index) if index < self.frontier else block_mask(self.total, index)
             )
             work = self.blocks[index] = BlockWork(index, pending)
-            if index < self.frontier:
+            if index < self.frontier and self.has_failed:
                 work.attempts = None
         return work
 
@@ -328,14 +333,19 @@ class LiveSubmission:
             self.cursor = self.frontier
             return False
         known: dict[int, list[AttemptRow]] = {}
-        for index, attempt in backlog.attempts(reader, self.id, rows[0][0], rows[-1][0] + 1):
-            known.setdefault(index, []).append(attempt)
+        if self.has_failed:
+            for index, attempt in backlog.attempts(reader, self.id, rows[0][0], rows[-1][0] + 1):
+                known.setdefault(index, []).append(attempt)
+        self._bring(rows, known)
+        return True
+
+    def _bring(self, rows: list[tuple[int, int]], known: dict[int, list[AttemptRow]] | None) -> None:
+        """Take blocks in, with what is known of their attempts; None: the file is asked for that when it is needed."""
         for index, pending in rows:
             if index not in self.blocks:
                 work = self.blocks[index] = BlockWork(index, pending)
-                work.attempts = tuple(known.get(index, ()))
+                work.attempts = None if known is None else tuple(known.get(index, ()))
         self.loaded = [index for index, _ in reversed(rows)]
-        return True
 
     def restore_delays(self, reader: apsw.Connection, now: Now) -> list[tuple[BlockWork, MonoNs, AttemptRow]]:
         """Hold back the chunks that the file says wait for a retry: at most their full delay remains.

@@ -190,7 +190,7 @@ class EngineState:
         """Put completions that were not folded when the last process ended on top of a freshly loaded submission."""
         for index, mask in done.items():
             work = submission.block(self.reader, index)
-            if work.attempts == ():
+            if work.attempts == () and submission.has_failed:
                 work.attempts = None
             work.done |= mask
         completed = self.unfolded_completed.pop(submission.id, 0)

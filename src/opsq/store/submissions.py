@@ -57,6 +57,11 @@ class SubmissionRow(NamedTuple):
     submitter: int | None
     """The user of the process on this machine that submitted it; None: it came over the network."""
     lanes: bytes
+    has_failed: int
+    """Attempts at some of its chunks have failed that are not finished."""
+    first_block: int | None
+    """The first block below the frontier with something pending, and what that is."""
+    first_pending: int | None
     has_attachment: int
     short_content: bytes | None
     """The content if it is short: then a consumer is sent it without another look-up."""
@@ -72,8 +77,18 @@ class About(NamedTuple):
 
 UNTIL_DONE, UNTIL_START, STARTED = "done", "start", "started"
 SHORT_CONTENT_BYTES = 512
-_STORED = SubmissionRow._fields[:-2]
-_COLUMNS = f"{', '.join(_STORED)}, attachment IS NOT NULL, iif(length(content) <= {SHORT_CONTENT_BYTES}, content, NULL)"
+_STORED = SubmissionRow._fields[: SubmissionRow._fields.index("has_failed")]
+_FIRST = "iif(frontier > 0, (SELECT {} FROM block WHERE submission_id = submission.id ORDER BY block LIMIT 1), NULL)"
+_COLUMNS = ", ".join(
+    (
+        *_STORED,
+        "EXISTS (SELECT 1 FROM attempt WHERE submission_id = submission.id)",
+        _FIRST.format("block"),
+        _FIRST.format("pending"),
+        "attachment IS NOT NULL",
+        f"iif(length(content) <= {SHORT_CONTENT_BYTES}, content, NULL)",
+    )
+)
 _LOAD = f"SELECT {_COLUMNS} FROM submission WHERE id = ? AND state != 'removed'"
 _LOAD_SOME = f"SELECT {_COLUMNS} FROM submission WHERE state != 'removed' AND id IN"
 _ABOUT = ", ".join(About._fields)

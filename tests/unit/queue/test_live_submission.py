@@ -37,8 +37,9 @@ def reader() -> Iterator[apsw.Connection]:
 
 
 def supply_of(chunks_count: int, frontier: int = 0) -> LiveSubmission:
-    fields = dict.fromkeys(SubmissionRow._fields, 0) | {"id": SubmissionId(1), "state": "open", "lanes": b"\x80"}
-    return LiveSubmission(SubmissionRow(**(fields | {"chunks_total": chunks_count, "frontier": frontier})))  # type: ignore[arg-type]  # all columns
+    row = SubmissionRow(**dict.fromkeys(SubmissionRow._fields, 0))  # type: ignore[arg-type]  # all columns
+    row = row._replace(id=SubmissionId(1), state="open", lanes=b"\x80", first_block=None, has_failed=1)
+    return LiveSubmission(row._replace(chunks_total=chunks_count, frontier=frontier))
 
 
 def take_all(submission: LiveSubmission, reader: apsw.Connection) -> list[tuple[int, int]]:

@@ -210,6 +210,9 @@ class Submitter:
             reason="",
             submitter=peer.uid,
             lanes=b"",
+            has_failed=0,
+            first_block=None,
+            first_pending=None,
             has_attachment=int(new.attachment is not None),
             short_content=new.content if len(new.content) <= submissions.SHORT_CONTENT_BYTES else None,
         )
