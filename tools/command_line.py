@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from typing import NamedTuple
 
-from opsq.cli.app import GROUPS, VERBS, VERSION, function_of
+from opsq.cli.verb_table import GROUPS, VERBS, VERSION, function_of
 from opsq.options.option import GLOBAL, OneOf, Option, declared
 
 

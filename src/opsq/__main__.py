@@ -1,4 +1,4 @@
-"""The program `opsq`: hot verbs are answered before anything heavy is imported, all others by the typer app.
+"""The program `opsq`: how its process begins and ends.
 
 It owns the exit status and reports every failure; it must not know what a verb does.
 """
@@ -16,8 +16,6 @@ from typing import NoReturn
 
 from opsq.quick_imports import load_msgspec
 
-HOT_VERBS = frozenset({"reserve", "read", "complete", "fail", "release", "extend", "start"})
-"""Those that shell loops call for every chunk, and the one that scripts begin with."""
 _SWALLOWS = frozenset({"typing", "msgspec._utils"})
 """What msgspec calls while it makes a decoder. An exception of theirs may be lost there, as one in an import may."""
 _LATER_S = 0.005
@@ -26,14 +24,14 @@ _LATER_S = 0.005
 def main() -> NoReturn:
     """Run the command line of this process, and end it.
 
-    The interpreter is not taken down in the orderly way, which costs as much as a hot verb needs: all that is open is
+    The interpreter is not taken down in the orderly way, which takes as long as a quick verb: all that is open is
     closed by the code that opened it, and output is flushed here.
     """
     if os.getpid() == 1:
         from opsq.process_one import go_on_in_a_child
 
         go_on_in_a_child()
-    gc.disable()  # nothing worth collecting is made while modules load; `app` enables it again
+    gc.disable()  # nothing worth collecting is made while modules load; `app` enables it for all that is not quick
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
     if sys.stdout is not None and sys.stdout.encoding != "utf-8":
@@ -75,10 +73,6 @@ def _run(words: list[str]) -> int:
     from opsq.options.command_line import split_verb
 
     verb, rest = split_verb(words)
-    if verb and verb[0] in HOT_VERBS and not _wants_help(rest):
-        from opsq.cli.hot_verbs import run_hot
-
-        return run_hot(verb[0], rest)
     if verb == ["completion"] and rest and rest[0] not in {"bash", "zsh", "fish"}:
         from opsq.cli.completion_candidates import KINDS, offer
 
@@ -87,10 +81,6 @@ def _run(words: list[str]) -> int:
     from opsq.cli.app import run
 
     return run([*verb, *rest])
-
-
-def _wants_help(words: list[str]) -> bool:
-    return not {"--help", "-h"}.isdisjoint(words[: words.index("--")] if "--" in words else words)
 
 
 def _open_standard_descriptors() -> None:

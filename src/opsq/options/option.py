@@ -1,8 +1,8 @@
 """How a verb declares its options and arguments, and the global options, which every verb takes.
 
 A verb is a function; each parameter behind the caller has a record of this file as its default. From these records come
-the parser of the hot verbs, typer's commands, the completions and the man pages. It must not import typer or anything
-else that is slow to load.
+the parser of command lines, typer's pages of help, the completions and the man pages. It must not import typer or
+anything else that is slow to load.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import pytest
 
 from daemons import running
 from opsq.__main__ import run
-from opsq.cli.app import GROUPS, VERBS, function_of
+from opsq.cli.verb_table import GROUPS, VERBS, function_of
 from opsq.options.option import GLOBAL, Option, declared
 from opsq.settings import Settings
 

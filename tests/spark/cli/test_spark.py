@@ -71,8 +71,8 @@ def test_unknown_submission_is_told_before_spark_starts(daemon: Settings) -> Non
 
 def test_verbs_are_declared_without_pyspark() -> None:
     code = (
-        "import sys, opsq.cli.app as app\n"
-        "for part in app.GROUPS['spark']: app.command(f'spark {part}')\n"
+        "import sys, opsq.cli.verb_table as table, opsq.cli.help_pages as pages\n"
+        "for part in table.GROUPS['spark']: pages.command(f'spark {part}')\n"
         "sys.exit(sorted({'pyspark', 'pyarrow', 'pandas'} & set(sys.modules)) or 0)"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

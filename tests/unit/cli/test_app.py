@@ -13,14 +13,17 @@ from typing import Any
 import pytest
 
 from opsq import errors
-from opsq.__main__ import HOT_VERBS
-from opsq.cli import app
+from opsq.cli import app, help_pages, verb_table
 from opsq.cli.output.error_report import as_failure, report_error
 from opsq.documents.shape import instant, text_or_base64
 from opsq.errors import OpsqError, UsageError
 from opsq.options.option import GLOBAL, OptionSet, declared
 
-VERBS = [full for name in app.VERBS for full in ([f"{name} {part}" for part in app.GROUPS.get(name, ())] or [name])]
+VERBS = [
+    full
+    for name in verb_table.VERBS
+    for full in ([f"{name} {part}" for part in verb_table.GROUPS.get(name, ())] or [name])
+]
 
 
 def test_every_verb_is_declared() -> None:
@@ -28,15 +31,15 @@ def test_every_verb_is_declared() -> None:
         "start stop restart status submit wait results show list cancel rm reserve read complete fail release extend "
         "explain consume dead"
     )
-    assert set(core.split()) <= set(app.VERBS)
-    assert set(app.VERBS) >= HOT_VERBS
+    assert set(core.split()) <= set(verb_table.VERBS)
+    assert set(verb_table.VERBS) >= verb_table.HOT_VERBS
     for name in VERBS:
-        assert app.command(name).help, name
+        assert help_pages.command(name).help, name
 
 
 def test_every_option_has_help_and_a_variable_of_its_own() -> None:
     for name in VERBS:
-        for option in app.command(name).params:
+        for option in help_pages.command(name).params:
             assert option.help, (name, option.name)
             if option.param_type_name == "option":
                 assert option.envvar, (name, option.name)
@@ -48,23 +51,23 @@ def test_every_option_has_help_and_a_variable_of_its_own() -> None:
 
 def test_no_two_options_of_a_verb_share_a_name_a_variable_or_a_flag() -> None:
     for name in VERBS:
-        options = [option for option in app.command(name).params if option.param_type_name == "option"]
+        options = [option for option in help_pages.command(name).params if option.param_type_name == "option"]
         flags = [flag for option in options for flag in (*option.opts, *option.secondary_opts)]
         assert len(flags) == len(set(flags)), name
         variables = [option.envvar for option in options]
         assert len(variables) == len(set(variables)), name
-        records = app.function_of(name).__defaults__ or ()
+        records = verb_table.function_of(name).__defaults__ or ()
         counts = [len(record.options) if isinstance(record, OptionSet) else 1 for record in records]
-        assert len(declared(app.function_of(name)).options) == sum(counts) + len(GLOBAL), name
+        assert len(declared(verb_table.function_of(name)).options) == sum(counts) + len(GLOBAL), name
 
 
 def test_version_has_no_variable() -> None:
-    assert app.VERSION.variable("") == ""
+    assert verb_table.VERSION.variable("") == ""
 
 
 def test_names_of_other_tools_lead_to_verbs_that_exist() -> None:
-    for ours in app.OTHERS_SAY.values():
-        assert ours.startswith("--") or ours.split()[0] in app.VERBS
+    for ours in verb_table.OTHERS_SAY.values():
+        assert ours.startswith("--") or ours.split()[0] in verb_table.VERBS
 
 
 @pytest.mark.parametrize(
@@ -122,19 +125,19 @@ def test_bytes_in_json_are_text_if_they_can_be() -> None:
 
 def test_list_of_verbs_says_how_the_help_of_each_begins() -> None:
     """`opsq --help` imports no verb, so what it says of each stands elsewhere too."""
-    listed: Any = app.listing()
-    assert list(listed.commands) == list(app.VERBS)
-    for name, place in app.VERBS.items():
-        if name in app.GROUPS:
+    listed: Any = help_pages.listing()
+    assert list(listed.commands) == list(verb_table.VERBS)
+    for name, place in verb_table.VERBS.items():
+        if name in verb_table.GROUPS:
             assert place.summary == inspect.getdoc(import_module(f"opsq.cli.verbs.{name}"))
-            assert list(app.listing(name).commands) == list(app.GROUPS[name])
+            assert list(help_pages.listing(name).commands) == list(verb_table.GROUPS[name])
         else:
-            assert place.summary == app._short(app.command(name).help)
+            assert place.summary == help_pages._short(help_pages.command(name).help)
         assert (listed.commands[name].short_help, listed.commands[name].rich_help_panel) == (place.summary, place.panel)
 
 
 def test_list_of_verbs_imports_no_verb() -> None:
-    code = "import sys; from opsq.cli.app import listing; listing(); print(*sys.modules)"
+    code = "import sys; from opsq.cli.help_pages import listing; listing(); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not [name for name in loaded if name.startswith("opsq.cli.verbs.")]
     assert "rich" not in loaded
@@ -142,7 +145,7 @@ def test_list_of_verbs_imports_no_verb() -> None:
 
 @pytest.mark.parametrize("name", VERBS)
 def test_verb_imports_no_other_verb(name: str) -> None:
-    code = f"import sys; from opsq.cli.app import function_of; function_of({name!r}); print(*sys.modules)"
+    code = f"import sys; from opsq.cli.verb_table import function_of; function_of({name!r}); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     verbs = {f"opsq.cli.verbs.{verb.replace(' ', '.')}" for verb in VERBS}
     assert verbs & set(loaded) == {f"opsq.cli.verbs.{name.replace(' ', '.')}"}

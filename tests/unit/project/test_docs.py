@@ -20,9 +20,9 @@ import pytest
 
 from needs import need
 from opsq import errors
-from opsq.cli.app import GROUPS, HELP, VERBS, function_of
 from opsq.cli.output import installation_documents
 from opsq.cli.spark import spark_documents
+from opsq.cli.verb_table import GROUPS, HELP, VERBS, function_of
 from opsq.content.manifest import Content
 from opsq.documents import daemon, deliveries, events, outbox, queues, schedules, shape, strategies, submissions
 from opsq.options.option import declared

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from opsq.__main__ import run
-from opsq.cli.app import GROUPS, VERBS, command, function_of
+from opsq.cli.help_pages import command
+from opsq.cli.verb_table import GROUPS, VERBS, function_of
 from opsq.options.option import declared
 
 MAN = Path(__file__).parents[3] / "man"
@@ -58,7 +59,7 @@ def test_help_has_words_for_values_and_no_types_of_the_parser(name: str, capsys:
 
 def test_help_on_a_terminal_names_no_type(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     """The drawn help is made by another library."""
-    monkeypatch.setattr("opsq.cli.app._markup_mode", lambda: "rich")
+    monkeypatch.setattr("opsq.cli.help_pages._markup_mode", lambda: "rich")
     text = help_of("consume", capsys)
     assert "COMMAND" in text
     assert "<str>" not in text

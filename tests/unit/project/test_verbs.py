@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from opsq.cli.app import GROUPS, VERBS, function_of
+from opsq.cli.verb_table import GROUPS, VERBS, function_of
 
 ROOT = Path(__file__).parents[3]
 NAMES = [full for name in VERBS for full in ([f"{name} {part}" for part in GROUPS.get(name, ())] or [name])]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from opsq.cli.app import GROUPS, HELP, VERBS, function_of
+from opsq.cli.verb_table import GROUPS, HELP, VERBS, function_of
 from opsq.units import counted, format_number
 
 ROOT = Path(__file__).parents[3]
