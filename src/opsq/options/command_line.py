@@ -117,7 +117,7 @@ def _arguments(verb: str, found: Declared, words: list[str]) -> dict[str, list[t
     for name, option in wanted.items():
         own, left = (left, []) if option.is_many else (left[:1], left[1:])
         if not own and not option.is_optional:
-            raise UsageError(f"opsq {verb} lacks its {option.metavar}.", hint=_explained(verb))
+            raise UsageError(f"opsq {verb}: {option.metavar} is missing.", hint=_explained(verb))
         taken[name] = [(option.metavar, word) for word in own]
     if left:
         raise UsageError(_surplus(verb, list(wanted.values()), words, left[0]), hint=_explained(verb))
