@@ -16,6 +16,8 @@ class WaitingOnes:
         self._submissions = submissions
         self._due: dict[Target, tuple[str, int]] = {}
         self._left = 0
+        self._last_come = 0
+        """Those of a batch come one after the other, though all of them are visible once it is committed."""
         self._later: list[Callable[[Now], None]] = []
 
     def has_any(self) -> bool:
@@ -38,10 +40,11 @@ class WaitingOnes:
     def come(self, submission: Submission, wall: int) -> None:
         """A submission is there."""
         new, failed = submission.new, False
+        before, self._last_come = self._last_come, submission.id
         for one in new.after:
             target: Target = one.submission_id or "k"
             needs = "ended" if one.submission_id is None else one.needs
-            outcome = self._outcome(target)
+            outcome = self._outcome(target, before)
             if outcome is None or (new.on_failed_dependency == "keep" and not _is_met(submission, needs, outcome)):
                 submission.waits[target] = needs if submission.waits.get(target) != "completed" else "completed"
             elif not _is_met(submission, needs, outcome):
@@ -54,15 +57,15 @@ class WaitingOnes:
         if submission.state in FINAL:
             self.end(submission, wall)
 
-    def _outcome(self, target: Target) -> str | None:
+    def _outcome(self, target: Target, last: int) -> str | None:
         if isinstance(target, int):
             state = self._submissions[target].state
             return state if state in FINAL else None
-        members = self._members(target)
+        members = self._members(target, last)
         return "ended" if members and all(one.state in FINAL for one in members) else None
 
-    def _members(self, key: str) -> list[Submission]:
-        return [one for one in self._submissions.values() if one.new.metadata.get(key) == 1]
+    def _members(self, key: str, last: int) -> list[Submission]:
+        return [one for one in self._submissions.values() if one.new.metadata.get(key) == 1 and one.id <= last]
 
     def end(self, submission: Submission, wall: int) -> None:
         """A submission has ended."""
@@ -72,7 +75,8 @@ class WaitingOnes:
     def _note_end(self, submission: Submission) -> None:
         submission.waits.clear()
         targets: list[Target] = [submission.id]
-        if submission.new.metadata.get("k") == 1 and all(one.state in FINAL for one in self._members("k")):
+        members = self._members("k", self._last_come)
+        if submission.new.metadata.get("k") == 1 and all(one.state in FINAL for one in members):
             targets.append("k")
         for target in targets:
             if any(target in one.waits for one in self._submissions.values()):
