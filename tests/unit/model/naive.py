@@ -285,13 +285,13 @@ class Model(Working):
                 self.end(submission, "expired")
 
     def _expire_reservations(self, now: Now) -> None:
-        for reservation in sorted(
-            self.reservations().values(), key=lambda reservation: (reservation.deadline, reservation.order)
-        ):
+        rung = [one for one in self.reservations().values() if -(-one.alarm // BUCKET_NS) * BUCKET_NS <= now.mono]
+        for reservation in sorted(rung, key=lambda one: (-(-one.alarm // BUCKET_NS), one.order)):
             if reservation.peer in self.heard and not reservation.is_lease:
                 heard = self.heard[reservation.peer] + int(reservation.length_s * SECOND)
                 reservation.deadline = max(reservation.deadline, heard)
-            if max(reservation.deadline, reservation.not_before) <= now.mono:
+            reservation.alarm = reservation.deadline
+            if reservation.deadline <= now.mono:
                 reservation.peer = None
                 for chunks in self._by_ticket(reservation):
                     self.lose(chunks, now)

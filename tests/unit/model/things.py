@@ -29,10 +29,18 @@ class Reservation:
     length_s: float
     deadline: int
     order: int
-    not_before: int = 0  # when an expiry that could not be is looked at again
+    alarm: int = 0  # when it is looked at, which may be before its deadline: one that is moved on keeps its alarm
     is_for_restart: bool = False
     is_taken_up: bool = False  # a lease for a restart that will be its connection's once that is committed
     tickets: list[Ticket] = field(default_factory=list)  # in the order in which it got them
+
+    def __post_init__(self) -> None:
+        self.alarm = self.deadline
+
+    def last_until(self, deadline: int) -> None:
+        """Move the deadline."""
+        self.deadline = deadline
+        self.alarm = min(self.alarm, deadline)
 
     def add(self, ticket: Ticket, chunks: list[Chunk], *, is_new: bool) -> None:
         """Hold chunks under a ticket."""

@@ -138,7 +138,7 @@ class Working:
         else:
             for chunk in chunks:
                 if chunk.reservation is not None and chunk.reservation.is_lease:
-                    chunk.reservation.not_before = now.mono + SECOND
+                    chunk.reservation.alarm = now.mono + SECOND
                 else:
                     chunk.let_go()
 
@@ -189,7 +189,7 @@ class Working:
         reservation = held[0].reservation
         assert reservation is not None
         reservation.length_s = lease_s if lease_s is not None else reservation.length_s
-        reservation.deadline = now.mono + int(reservation.length_s * SECOND)
+        reservation.last_until(now.mono + int(reservation.length_s * SECOND))
         return {}
 
     def start(self, peer: object, ticket: Ticket, indexes: list[int]) -> None:
@@ -212,7 +212,7 @@ class Working:
             elif not reservation.is_lease:
                 self._hold_by_connection(reservation, now)
             elif reservation.deadline <= now.mono:
-                reservation.deadline = now.mono + int(reservation.length_s * SECOND)
+                reservation.last_until(now.mono + int(reservation.length_s * SECOND))
         taken = [chunk for chunk in chunks if chunk.state in {"free", "delayed"}]
         if taken and reservation is None:
             self._orders += 1
@@ -222,7 +222,19 @@ class Working:
             )
         if reservation is not None and taken:
             reservation.add(ticket, taken, is_new=not any(chunk.ticket == ticket for chunk in self.chunks()))
+            if reservation.is_lease:
+                self._may_be_given_up(reservation, taken)
         return self._lost(ticket, [chunk.index for chunk in chunks if chunk.ticket != ticket])
+
+    def _may_be_given_up(self, reservation: Reservation, taken: list[Chunk]) -> None:
+        """What a lease has taken up it holds only if that is committed."""
+
+        def undo(now: Now) -> None:
+            for chunk in taken:
+                if chunk.reservation is reservation:
+                    chunk.let_go()
+
+        self.forming.changes.append((lambda now: None, undo))
 
     def _take_up(self, reservation: Reservation) -> None:
         """What was saved over a restart goes on under its consumer's new connection, once that is committed."""
@@ -245,7 +257,7 @@ class Working:
         reservation.is_lease = reservation.is_for_restart = reservation.is_taken_up = False
         reservation.order = self._orders
         reservation.length_s = max(lengths)
-        reservation.deadline = now.mono + int(reservation.length_s * SECOND)
+        reservation.last_until(now.mono + int(reservation.length_s * SECOND))
         if reservation.peer not in self.heard:
             self._lose_all(reservation, now)
 

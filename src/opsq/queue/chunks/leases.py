@@ -68,8 +68,17 @@ class Leases:
                 part = Part(reservation, submission, work, held.granted, 0, held.attempt, held.mac)
             part.mask |= mask
             if reservation.is_lease:
-                state.batch.leased[id(part)] = part
+                self._store_taken(part, mask)
         return kept | mask
+
+    def _store_taken(self, part: Part, mask: int) -> None:
+        """Have the batch write that a lease holds `mask` too; without its commit it does not."""
+
+        def give_up(_: Now) -> None:
+            self._reservations.free(part.submission, part.work, mask & part.mask)
+
+        self._state.batch.leased[id(part)] = part
+        self._state.batch.add(lambda _: None, give_up)
 
     def _move(self, reservation: Reservation, peer: Peer, now: Now) -> None:
         """A reservation gets a new connection.

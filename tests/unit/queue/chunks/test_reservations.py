@@ -522,6 +522,17 @@ def test_lease_that_is_taken_up_again_while_it_expires_has_a_deadline_again(rig:
     assert rig.show(submission_id).reserved_count == 0
 
 
+def test_lease_holds_what_it_has_taken_up_only_if_that_is_committed(rig: Rig) -> None:
+    """Else memory would hold chunks for it of which the file knows nothing."""
+    submission_id = rig.submit(2)
+    peer = rig.connect()
+    [ticket] = rig.reserve(peer, 2, lease_s=60.0)
+    rig.release(peer, ticket.held([0]))
+    rig.send(peer, m.Reclaim(1, [ticket.held()]))
+    rig.fail_commit()
+    assert rig.show(submission_id).reserved_count == 1
+
+
 def test_lease_that_expired_in_vain_and_is_taken_up_again_has_begun_nothing(rig: Rig) -> None:
     """The commit of the loss fails; then the consumer is back, begins with nothing, and is gone: that is no loss."""
     rig.submit(1)
