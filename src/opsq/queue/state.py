@@ -32,7 +32,7 @@ from opsq.store.backlog import AttemptRow
 from opsq.store.database import Database
 from opsq.store.disk_use import Details
 from opsq.store.removable import Removable
-from opsq.store.submissions import Removed
+from opsq.store.removals import Removed
 from opsq.wire.messages import ErrorReply, Reply
 
 SUBMISSIONS_KEPT = 20_000

@@ -25,7 +25,7 @@ from opsq.queue.dispatch import front
 from opsq.queue.engine import Peer
 from opsq.queue.schedules import desk
 from opsq.queue.submissions import dependencies
-from opsq.store import dead, submissions
+from opsq.store import dead, removals
 from opsq.wire import messages as m
 from unit.model.consuming import numbers, times
 from unit.model.rig import Ticket
@@ -41,7 +41,7 @@ SMALL = {
     (state, "SUBMISSIONS_KEPT"): 3,
     (reserve, "TURN_ROWS"): 2000,
     (pipelined, "TURN_CALLS"): 2,
-    (submissions, "REMOVE_ROWS"): 2,
+    (removals, "REMOVE_ROWS"): 2,
     (dead_chunks, "SLICE_CHUNKS"): 2,
     (dead_chunks, "SLICE_SUBMISSIONS"): 1,
     (dead, "SCAN_ROWS"): 3,

@@ -20,7 +20,7 @@ from opsq.queue.batch import Batch, acting
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
 from opsq.queue.timers import Timers
-from opsq.store import history, lanes, submissions
+from opsq.store import history, lanes, removals
 from opsq.wire.messages import Capacity, CheckCapacity, ErrorReply, Submit
 
 
@@ -75,7 +75,7 @@ class Admission:
             self._backlog_count = (
                 lane.total - lane.completed - lane.dead - lane.skipped - sum(state.unfolded_completed.values())
             )
-        self._backlog_count -= submissions.removed_unfinished(state.reader)
+        self._backlog_count -= removals.unfinished_count(state.reader)
 
     def __len__(self) -> int:
         return len(self._line)

@@ -19,7 +19,7 @@ from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
 from opsq.queue.submissions.dependencies import Dependencies
 from opsq.queue.timers import Timers
-from opsq.store import dependencies, events, history, submissions
+from opsq.store import dependencies, events, history, removals, submissions
 from opsq.store.database import Database
 from opsq.store.dependencies import Decided
 from opsq.store.history import HistoryRow
@@ -54,7 +54,7 @@ class Finisher:
             if expires_at is not None and expires_ms is not None:
                 remaining_ms = min(max(expires_at + self._state.missed_step_ms - now.wall, 0), expires_ms)
                 self.expire_after(submission_id, remaining_ms / 1000, now)
-        self._state.removing = dict(submissions.hidden(self._state.reader))
+        self._state.removing = dict(removals.hidden(self._state.reader))
 
     # --- ends ---
 
@@ -199,7 +199,7 @@ class Finisher:
 
         def write(database: Database, _: Batch) -> None:
             _check_nobody_waits(database.writer, submission.id)  # again: one may have come with this batch
-            submissions.hide(database.writer, submission.id)
+            removals.hide(database.writer, submission.id)
 
         self._state.batch.add(
             lambda _: self._settle_hidden(submission), lambda _: self._cancel_hidden(submission), write
@@ -216,7 +216,7 @@ class Finisher:
     def _note_removed(self, submission: LiveSubmission) -> None:
         """It was hidden, and what the same batch has folded of it is known."""
         row = submission.row
-        self._state.removing[submission.id] = submissions.Removed(
+        self._state.removing[submission.id] = removals.Removed(
             row.request_key, row.lanes, submission.total, submission.folded, submission.dead, row.chunks_skipped
         )
 
@@ -234,9 +234,7 @@ class Finisher:
 
         def write(database: Database, _: Batch) -> None:
             nonlocal gone
-            gone = submissions.remove_slice(
-                database.writer, submission_id, self._state.slice_of(submissions.REMOVE_ROWS)
-            )
+            gone = removals.remove_slice(database.writer, submission_id, self._state.slice_of(removals.REMOVE_ROWS))
 
         def settle(_: Now) -> None:
             if gone is not None:

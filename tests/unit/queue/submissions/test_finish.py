@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from opsq.errors import Conflict, NotFinished, NotFound, StorageFull
-from opsq.store import submissions
+from opsq.store import removals
 from opsq.wire import messages as m
 from unit.model.rig import Rig
 
@@ -204,7 +204,7 @@ def test_scheduled_submission_can_be_cancelled_and_never_opens(rig: Rig) -> None
 def test_removed_submission_is_gone_with_everything_and_its_content_is_named(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(submissions, "REMOVE_ROWS", 2)
+    monkeypatch.setattr(removals, "REMOVE_ROWS", 2)
     submission_id = rig.submit(64 * 9, metadata={"tenant": "a"}, keep_on_dead=True)
     kept = rig.submit(1, metadata={"tenant": "b"})
     peer = rig.connect()
@@ -229,7 +229,7 @@ def test_removed_submission_is_gone_with_everything_and_its_content_is_named(
 
 
 def test_removal_goes_on_after_a_crash(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(submissions, "REMOVE_ROWS", 2)
+    monkeypatch.setattr(removals, "REMOVE_ROWS", 2)
     submission_id = rig.submit(64 * 9, keep_on_dead=True)
     peer = rig.connect()
     for ticket in rig.reserve(peer, 64 * 9):

@@ -1,0 +1,84 @@
+"""Submissions that are being removed: hidden at once, then deleted with all their rows, slice by slice.
+
+It must not decide what may be removed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import apsw
+
+from opsq.ids import SubmissionId
+from opsq.store import idempotency_keys, lanes, meta, rules
+from opsq.store.lanes import GoneLane
+
+REMOVE_ROWS = 2_000
+"""Rows deleted per table in one slice of a removal: about 10 ms together."""
+
+
+def unfinished_count(connection: apsw.Connection) -> int:
+    """How many chunks of submissions being removed the lanes still count as unfinished.
+
+    Uses the index of removed ones.
+    """
+    sql = (
+        "SELECT sum(chunks_total - chunks_completed - chunks_dead - chunks_skipped) FROM submission "
+        "WHERE state = 'removed'"
+    )
+    return int(connection.execute(sql).get or 0)
+
+
+def hide(writer: apsw.Connection, submission_id: int) -> None:
+    """The first step of a removal: the submission is gone for everyone."""
+    writer.execute("UPDATE submission SET state = 'removed', finished_at = NULL WHERE id = ?", (submission_id,))
+
+
+class Removed(NamedTuple):
+    """A submission being removed, which no answer shows any more: what the counters of its lanes still include."""
+
+    request_key: bytes
+    lanes: bytes
+    total: int
+    completed: int
+    dead: int
+    skipped: int
+
+
+def hidden(connection: apsw.Connection) -> list[tuple[SubmissionId, Removed]]:
+    """Submissions being removed."""
+    return [
+        (SubmissionId(submission_id), Removed(*fields))
+        for submission_id, *fields in connection.execute(
+            "SELECT id, request_key, lanes, chunks_total, chunks_completed, chunks_dead, chunks_skipped "
+            "FROM submission WHERE state = 'removed'"
+        )
+    ]
+
+
+def remove_slice(writer: apsw.Connection, submission_id: int, rows: int = REMOVE_ROWS) -> list[GoneLane] | None:
+    """Delete some rows of a hidden submission; when that was all of it, the lanes that are gone with it."""
+    is_done = True
+    for table, key in (
+        ("block", "block"),
+        ("attempt", "block, mask"),
+        ("dead", "chunk"),
+        ("dropped", "block"),
+        ("result", "block, mask"),
+        ("history_block", "block, seq"),
+        ("dependency", "target"),
+    ):
+        writer.execute(
+            f"DELETE FROM {table} WHERE submission_id = ?1 AND ({key}) IN "
+            f"(SELECT {key} FROM {table} WHERE submission_id = ?1 LIMIT {rows})",
+            (submission_id,),
+        )
+        is_done = is_done and writer.changes() < rows
+    if not is_done:
+        return None
+    gone = lanes.forget(writer, submission_id)
+    rules.drop_weights(writer, ((lane.key, lane.value) for lane in gone))
+    idempotency_keys.forget(writer, submission_id)
+    meta.put(writer, "last_removed_id", max(submission_id, meta.get_int(writer, "last_removed_id")))
+    writer.execute("DELETE FROM submission WHERE id = ?", (submission_id,))
+    return gone
