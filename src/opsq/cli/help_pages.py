@@ -18,6 +18,7 @@ from typer.exceptions import Abort, Exit, TyperException
 
 from opsq.cli.verb_table import GROUPS, HELP, VERBS, VERSION, function_of
 from opsq.errors import UsageError
+from opsq.options.command_line import explained
 from opsq.options.option import GLOBAL, OneOf, Option, declared
 from opsq.version import __version__
 
@@ -36,9 +37,7 @@ def show(name: str, words: Sequence[str]) -> int:
         else:
             _list(name, list(words))
     except TyperException as error:
-        raise UsageError(
-            error.format_message(), hint=f"`opsq {f'{name} ' if name else ''}--help` explains it."
-        ) from error
+        raise UsageError(error.format_message(), hint=explained(name)) from error
     except Exit as error:
         return error.exit_code
     except Abort as error:

@@ -83,13 +83,13 @@ def parse(verb: str, found: Declared, argv: Sequence[str], environ: Mapping[str,
             raise UsageError(f"opsq {verb} has no option {flag}.", hint=_near(verb, flag, names))
         if found.options[names[flag]].is_flag:
             if has_value and word.startswith("--"):
-                raise UsageError(f"Option {flag} takes no value.", hint=_explained(verb))
+                raise UsageError(f"Option {flag} takes no value.", hint=explained(verb))
             if has_value:
                 rest.append("-" + value)
             value = "1"
         elif not has_value:
             if not rest:
-                raise UsageError(f"Option {flag} needs a value.", hint=_explained(verb))
+                raise UsageError(f"Option {flag} needs a value.", hint=explained(verb))
             value = rest.pop()
         texts.setdefault(names[flag], []).append((flag, value))
     by_flag = frozenset(texts)
@@ -104,7 +104,7 @@ def parse(verb: str, found: Declared, argv: Sequence[str], environ: Mapping[str,
             read = [option.read(*text) for text in texts.get(name, ())]
             values[name] = (read if option.is_many else read[-1]) if read else option.default
     except UsageError as error:
-        error.hint = error.hint or _explained(verb)
+        error.hint = error.hint or explained(verb)
         raise
     return Given(values, by_flag)
 
@@ -117,10 +117,10 @@ def _arguments(verb: str, found: Declared, words: list[str]) -> dict[str, list[t
     for name, option in wanted.items():
         own, left = (left, []) if option.is_many else (left[:1], left[1:])
         if not own and not option.is_optional:
-            raise UsageError(f"opsq {verb}: {option.metavar} is missing.", hint=_explained(verb))
+            raise UsageError(f"opsq {verb}: {option.metavar} is missing.", hint=explained(verb))
         taken[name] = [(option.metavar, word) for word in own]
     if left:
-        raise UsageError(_surplus(verb, list(wanted.values()), words, left[0]), hint=_explained(verb))
+        raise UsageError(_surplus(verb, list(wanted.values()), words, left[0]), hint=explained(verb))
     return taken
 
 
@@ -139,5 +139,6 @@ def _near(verb: str, flag: str, names: Mapping[str, str]) -> str:
     return f"Did you mean {near[0]}?" if near else f"`opsq {verb} --help` lists them."
 
 
-def _explained(verb: str) -> str:
-    return f"`opsq {verb} --help` explains it."
+def explained(verb: str) -> str:
+    """The hint where to read how a command line is written; "": of opsq itself."""
+    return f"`opsq {f'{verb} ' if verb else ''}--help` explains it."
