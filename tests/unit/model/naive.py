@@ -286,11 +286,11 @@ class Model(Working):
 
     def _expire_reservations(self, now: Now) -> None:
         rung = [one for one in self.reservations().values() if -(-one.alarm // BUCKET_NS) * BUCKET_NS <= now.mono]
-        for reservation in sorted(rung, key=lambda one: (-(-one.alarm // BUCKET_NS), one.order)):
+        for reservation in sorted(rung, key=lambda one: (-(-one.alarm // BUCKET_NS), one.alarm_order)):
             if reservation.peer in self.heard and not reservation.is_lease:
                 heard = self.heard[reservation.peer] + int(reservation.length_s * SECOND)
                 reservation.deadline = max(reservation.deadline, heard)
-            reservation.alarm = reservation.deadline
+            reservation.set_alarm(reservation.deadline)
             if reservation.deadline <= now.mono:
                 reservation.peer = None
                 for chunks in self._by_ticket(reservation):

@@ -5,6 +5,7 @@ No decisions.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -16,6 +17,8 @@ SECOND = 1_000_000_000
 HEARTBEAT_S = 5.0
 Target = int | str
 """What is waited for: a submission, or a key of metadata, of which one value only is."""
+ALARMS = itertools.count()
+"""Numbers every alarm that is set."""
 FINAL = ("completed", "failed", "cancelled", "expired")
 
 
@@ -30,17 +33,23 @@ class Reservation:
     deadline: int
     order: int
     alarm: int = 0  # when it is looked at, which may be before its deadline: one that is moved on keeps its alarm
+    alarm_order: int = 0  # of those that are looked at together, the one whose alarm was set first comes first
     is_for_restart: bool = False
     is_taken_up: bool = False  # a lease for a restart that will be its connection's once that is committed
     tickets: list[Ticket] = field(default_factory=list)  # in the order in which it got them
 
     def __post_init__(self) -> None:
-        self.alarm = self.deadline
+        self.set_alarm(self.deadline)
+
+    def set_alarm(self, alarm: int) -> None:
+        """Have it looked at then."""
+        self.alarm, self.alarm_order = alarm, next(ALARMS)
 
     def last_until(self, deadline: int) -> None:
         """Move the deadline."""
         self.deadline = deadline
-        self.alarm = min(self.alarm, deadline)
+        if deadline < self.alarm:
+            self.set_alarm(deadline)
 
     def add(self, ticket: Ticket, chunks: list[Chunk], *, is_new: bool) -> None:
         """Hold chunks under a ticket."""

@@ -151,7 +151,7 @@ def _check_dead(rig: Rig, model: Model, asker: Peer) -> None:
 def _check_history(rig: Rig, model: Model, asker: Peer) -> None:
     """What happened last to each chunk is what it is now."""
     last: dict[int, dict[int, str]] = {submission_id: {} for submission_id in model.submissions}
-    for event in _ask(rig, asker, m.History(0, limit=10_000), m.HistoryRows).rows:
+    for event in _history_of(rig, asker):
         if event.submission_id in last:
             last[event.submission_id] |= dict.fromkeys(mask_indexes(event.block, event.mask), event.event)
     for submission_id, events in last.items():
@@ -160,6 +160,15 @@ def _check_history(rig: Rig, model: Model, asker: Peer) -> None:
             for chunk in model.submissions[submission_id].chunks
             if chunk.state in {"done", "dead", "dropped"}
         }
+
+
+def _history_of(rig: Rig, asker: Peer) -> Iterator[m.HistoryEvent]:
+    """All of the history, page by page."""
+    after: int | None = 0
+    while after is not None:
+        page = _ask(rig, asker, m.History(0, after=after, limit=10_000), m.HistoryRows)
+        yield from page.rows
+        after = page.next_after
 
 
 def _check_events(rig: Rig, model: Model, asker: Peer) -> None:

@@ -138,7 +138,7 @@ class Working:
         else:
             for chunk in chunks:
                 if chunk.reservation is not None and chunk.reservation.is_lease:
-                    chunk.reservation.alarm = now.mono + SECOND
+                    chunk.reservation.set_alarm(now.mono + SECOND)
                 else:
                     chunk.let_go()
 
