@@ -143,6 +143,7 @@ complete -c opsq -n '__opsq_at spark' -a report -d 'Report what the history show
 # opsq start
 complete -c opsq -n '__opsq_at start' -l foreground -d 'Run in the foreground, for a service manager; also log to stderr.'
 complete -c opsq -n '__opsq_at start' -l socket-mode -x -d 'File mode of the socket.'
+complete -c opsq -n '__opsq_at start' -l shard -x -d 'Number of this daemon among the shards of a queue, 0 to 1023, which its file keeps; default that of the file.'
 complete -c opsq -n '__opsq_at start' -l listen -x -d 'HOST:PORT where the daemon listens on TCP, besides its socket; empty: no TCP.'
 complete -c opsq -n '__opsq_at start' -l listen-force -d 'Allow `listen` without TLS on an address others can reach.'
 complete -c opsq -n '__opsq_at start' -l tls-cert-file -r -F -d 'The daemon\'s certificate: `listen` then speaks TLS only.'
@@ -184,6 +185,7 @@ complete -c opsq -n '__opsq_at stop' -l drain -x -d 'How long to wait for what i
 # opsq restart
 complete -c opsq -n '__opsq_at restart' -l drain -x -d 'How long to wait for what is reserved.'
 complete -c opsq -n '__opsq_at restart' -l socket-mode -x -d 'File mode of the socket.'
+complete -c opsq -n '__opsq_at restart' -l shard -x -d 'Number of this daemon among the shards of a queue, 0 to 1023, which its file keeps; default that of the file.'
 complete -c opsq -n '__opsq_at restart' -l listen -x -d 'HOST:PORT where the daemon listens on TCP, besides its socket; empty: no TCP.'
 complete -c opsq -n '__opsq_at restart' -l listen-force -d 'Allow `listen` without TLS on an address others can reach.'
 complete -c opsq -n '__opsq_at restart' -l tls-cert-file -r -F -d 'The daemon\'s certificate: `listen` then speaks TLS only.'

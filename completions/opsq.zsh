@@ -111,6 +111,7 @@ _opsq() {
           _arguments -s -S $flags \
             '--foreground[Run in the foreground, for a service manager; also log to stderr.]' \
             '--socket-mode=[File mode of the socket.]:MODE: ' \
+            '--shard=[Number of this daemon among the shards of a queue, 0 to 1023, which its file keeps; default that of the file.]:N: ' \
             '--listen=[HOST\:PORT where the daemon listens on TCP, besides its socket; empty\: no TCP.]:HOST\:PORT: ' \
             '--listen-force[Allow `listen` without TLS on an address others can reach.]' \
             '--tls-cert-file=[The daemon'\''s certificate\: `listen` then speaks TLS only.]:FILE:_files' \
@@ -154,6 +155,7 @@ _opsq() {
           _arguments -s -S $flags \
             '--drain=[How long to wait for what is reserved.]:D: ' \
             '--socket-mode=[File mode of the socket.]:MODE: ' \
+            '--shard=[Number of this daemon among the shards of a queue, 0 to 1023, which its file keeps; default that of the file.]:N: ' \
             '--listen=[HOST\:PORT where the daemon listens on TCP, besides its socket; empty\: no TCP.]:HOST\:PORT: ' \
             '--listen-force[Allow `listen` without TLS on an address others can reach.]' \
             '--tls-cert-file=[The daemon'\''s certificate\: `listen` then speaks TLS only.]:FILE:_files' \

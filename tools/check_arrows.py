@@ -126,6 +126,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("dispatch",),
         ("state",),
         ("batch_writer", "folding", "clock_steps", "full_disk", "rule_changes"),
+        ("rule_replacement",),
         ("chunks",),
         ("submissions",),
         ("schedules",),

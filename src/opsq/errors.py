@@ -21,10 +21,12 @@ apart; `wording` makes one of a `cause` and its details.
     │   ├── NotFinished            not_finished       5
     │   ├── ContentChanged         content_changed    5
     │   ├── AlreadyRunning         already_running    5
-    │   └── NameTaken              name_taken         5
+    │   ├── NameTaken              name_taken         5
+    │   └── Moved                  moved              5
     ├── Refused                    refused            6
     │   ├── NoRoom                 no_room            6
     │   ├── StorageFull            storage_full       6
+    │   ├── QueueDraining          draining           6
     │   ├── DatabaseDamaged        database_damaged   6
     │   └── TooManyConnections     too_many_connections 6
     ├── NotPermitted               not_permitted      7
@@ -193,6 +195,12 @@ class NameTaken(Conflict):
     code = "name_taken"
 
 
+class Moved(Conflict):
+    """The submission has moved to another daemon."""
+
+    code = "moved"
+
+
 class Refused(OpsqError):
     """The request was refused for lack of capacity."""
 
@@ -210,6 +218,12 @@ class StorageFull(Refused):
     """The storage is full."""
 
     code = "storage_full"
+
+
+class QueueDraining(Refused):
+    """The daemon is being drained and takes no new submissions."""
+
+    code = "draining"
 
 
 class DatabaseDamaged(Refused):

@@ -25,6 +25,8 @@ BLOCK_CHUNKS = 64
 FULL = (1 << BLOCK_CHUNKS) - 1
 """The mask of a whole block."""
 
+SHARD_MAX = 1023
+"""The largest number of a shard."""
 _SEQUENCES = 1 << 12
 
 
@@ -32,7 +34,7 @@ class SubmissionIds:
     """Generates submission ids, each larger than the last, whatever the wall clock does.
 
     Args:
-        last: the largest id generated before (0 for none); persisted in the database.
+        last: the largest id known before (0 for none); persisted in the database.
         shard: the writer's number, 0 to 1023.
     """
 
@@ -40,6 +42,8 @@ class SubmissionIds:
         self._shard = shard
         self._last_ms = last >> 22
         self._sequence = (last & (_SEQUENCES - 1)) if last else -1
+        if last and shard_of(last) != shard:  # one that has moved here: how many of our own there were is not known
+            self._sequence = _SEQUENCES - 1
 
     def next(self, wall_ms: int) -> SubmissionId:
         """Return the next id at wall time `wall_ms`.
@@ -59,6 +63,11 @@ class SubmissionIds:
 def made_at(submission_id: int) -> int:
     """When an id was generated, in milliseconds since 1970; later than by the clock, if that stood or stepped back."""
     return (submission_id >> 22) + EPOCH_MS
+
+
+def shard_of(submission_id: int) -> int:
+    """The number of the shard that has generated an id."""
+    return submission_id >> 12 & SHARD_MAX
 
 
 def parse_submission_id(text: str) -> SubmissionId:

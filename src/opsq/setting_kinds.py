@@ -146,6 +146,12 @@ def count(low: int, high: int) -> Kind:
     return Kind(_number(_real, low, high, is_whole=True))
 
 
+def optional_count(low: int, high: int) -> Kind:
+    """A whole number, or none."""
+    read = count(low, high).read
+    return Kind(lambda given: None if given == "" else read(given), lambda value: "" if value is None else str(value))
+
+
 def duration(low: float, high: float = 1e9) -> Kind:
     """A duration in seconds."""
     return Kind(_number(parse_duration, low, high, format_duration), format_duration, "D")

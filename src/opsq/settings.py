@@ -14,6 +14,7 @@ import msgspec
 
 from opsq import setting_kinds as kind
 from opsq.errors import InputUnreadable, UsageError
+from opsq.ids import SHARD_MAX
 from opsq.paths import SOCKET_PATH_LIMIT_BYTES, default_state_dir, socket_of, user_folder
 from opsq.setting_kinds import Kind
 from opsq.targets import ON, WEBHOOK, Command, Webhook, merged
@@ -37,6 +38,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tls_ca_file: str
     tls_client_cert_file: str
     tls_client_key_file: str
+    shard: int | None
     listen: str
     listen_force: bool
     tls_cert_file: str
@@ -141,7 +143,7 @@ class Setting(msgspec.Struct, frozen=True):
     @property
     def shown_default(self) -> str:
         """The default as pages show it; empty if the text says it, or there is none."""
-        return "" if self.default in ("", (), False) else str(self.kind.write(self.default))
+        return "" if self.default in ("", (), False, None) else str(self.kind.write(self.default))
 
     @property
     def variable(self) -> str:
@@ -313,6 +315,12 @@ SETTINGS: tuple[Setting, ...] = (
         is_clients=True,
     ),
     Setting("tls_client_key_file", kind.OPTIONAL_PATH, "", "its private key, if not in the same file", is_clients=True),
+    Setting(
+        "shard",
+        kind.optional_count(0, SHARD_MAX),
+        None,
+        "number of this daemon among the shards of a queue, 0 to 1023, which its file keeps; default that of the file",
+    ),
     Setting("listen", kind.ADDRESS, "", "HOST:PORT where the daemon listens on TCP, besides its socket; empty: no TCP"),
     Setting("listen_force", kind.BOOLEAN, False, "allow `listen` without TLS on an address others can reach"),
     Setting("tls_cert_file", kind.OPTIONAL_PATH, "", "the daemon's certificate: `listen` then speaks TLS only"),

@@ -23,6 +23,13 @@ REFUSALS: dict[str, str] = {
     "unknown_submission": "Submission {submission_id} is not known.\n`opsq list` shows the known ones.",
     "unknown_chunk": "Submission {submission_id} has {chunks:chunk}, counted from 0; there is no chunk {index}.",
     "not_finished": "Submission {submission_id} is {state}.\nCancel it first: `opsq cancel {submission_id}`.",
+    "moved": (
+        "Submission {submission_id} has moved to shard {shard}, at {address}.\nAsk there: `--address {address}`."
+    ),
+    "drained": (
+        "The daemon is being drained: it works off what is there, and takes no new submissions.\n"
+        "Submit elsewhere, or end that: `opsq drain --undo`."
+    ),
     "finalizing": "Submission {submission_id} is being finalized.\nRetry.",
     "stopping": "The daemon is stopping.\nTry again after its restart.",
     "role_needed": (

@@ -3,6 +3,7 @@
 import json
 import signal
 
+from opsq.ids import shard_of
 from waiting import wait_until
 
 
@@ -38,6 +39,23 @@ def test_foreground_serves_until_sigterm_and_is_exit_0(opsq):
         process.communicate()
     assert process.returncode == 0
     assert opsq("status").status == 4
+
+
+def test_shard_number_stays_in_the_file_and_stands_in_every_id(opsq):
+    opsq.ok("start", "--shard", "3")
+    assert shard_of(int(opsq.submit_lines(1))) == 3
+    opsq.ok("restart")
+    assert shard_of(int(opsq.submit_lines(1))) == 3
+
+
+def test_another_shard_number_than_that_of_the_file_is_exit_5_and_says_what_to_do(opsq):
+    opsq.ok("start", "--shard", "3")
+    opsq.ok("stop")
+    ran = opsq("start", "--shard", "4")
+    assert ran.status == 5
+    assert "is shard 3" in ran.err
+    assert "--state-dir" in ran.err
+    assert opsq("start", "--shard", "1024").status == 2
 
 
 def test_too_long_a_socket_path_is_exit_2_with_limit_and_setting(opsq):

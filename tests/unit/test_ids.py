@@ -21,6 +21,7 @@ from opsq.ids import (
     mask_indexes,
     parse_handle,
     parse_submission_id,
+    shard_of,
     to_sql,
 )
 
@@ -50,6 +51,17 @@ def test_ids_of_one_millisecond_do_not_run_out() -> None:
 def test_ids_of_two_shards_never_meet() -> None:
     one, other = SubmissionIds(shard=1), SubmissionIds(shard=2)
     assert not {one.next(EPOCH_MS + 5) for _ in range(100)} & {other.next(EPOCH_MS + 5) for _ in range(100)}
+
+
+def test_ids_of_a_shard_never_meet_its_older_ones_although_the_last_known_one_is_of_another() -> None:
+    own = [SubmissionIds(shard=1).next(EPOCH_MS + 5)]
+    ids = SubmissionIds(shard=1)
+    own += [ids.next(EPOCH_MS + 5) for _ in range(3)]
+    moved_here = SubmissionIds(shard=2).next(EPOCH_MS + 5)
+    restarted = SubmissionIds(last=max(*own, moved_here), shard=1)
+    assert restarted.next(EPOCH_MS + 5) not in own
+    assert {shard_of(one) for one in own} == {1}
+    assert shard_of(moved_here) == 2
 
 
 @given(masks)

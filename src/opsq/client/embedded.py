@@ -130,6 +130,8 @@ class EmbeddedEngine:
                 store=self._store.url,
                 store_marker=self._marker,
                 is_own=True,
+                shard=self._engine.shard,
+                rules_revision=self._engine.rules_revision,
             )
             wire = EmbeddedWire(self, peer, welcome)
             self._wires[peer.consumer] = wire

@@ -17,7 +17,8 @@ from opsq.wire import messages as m
 
 AUDITED: frozenset[type[m.Message]] = frozenset(
     (
-        *(m.Pause, m.Resume, m.Limit, m.Unlimit, m.Weight, m.Cancel, m.Remove, m.Requeue, m.Drop),
+        *(m.Pause, m.Resume, m.Limit, m.Unlimit, m.Weight, m.PutRules),
+        *(m.Cancel, m.Remove, m.Requeue, m.Drop),
         *(m.ReleaseConsumer, m.Prune, m.Stop, m.Backup, m.Vacuum, m.Check),
     )
 )

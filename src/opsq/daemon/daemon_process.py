@@ -160,6 +160,7 @@ def _resources(settings: Settings) -> Iterator[_Resources]:
     from opsq.content.store_kinds import open_store
     from opsq.daemon import sockets
     from opsq.daemon.access_tokens import AccessTokens
+    from opsq.store import shard
     from opsq.store.database import Database
 
     with contextlib.ExitStack() as stack:
@@ -170,6 +171,7 @@ def _resources(settings: Settings) -> Iterator[_Resources]:
             on_statement=_log.info if settings.trace_sql else None,
         )
         stack.callback(database.close)
+        shard.claim(database, settings.shard)
         store = open_store(settings.store)
         stack.callback(store.close)
         store.mark()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from opsq.errors import ProtocolError, VersionMismatch
+from opsq.queue.engine import Engine
 from opsq.settings import Settings
 from opsq.version import __version__
 from opsq.wire.frames import UndecodableFrame, decode
@@ -64,7 +65,9 @@ def check_version(hello: Hello) -> None:
         )
 
 
-def welcome(hello: Hello, consumer: str, settings: Settings, store_marker: str, *, is_operator: bool) -> Welcome:
+def welcome(
+    hello: Hello, consumer: str, settings: Settings, store_marker: str, engine: Engine, *, is_operator: bool
+) -> Welcome:
     """The answer to a hello that was accepted."""
     return Welcome(
         id=hello.id,
@@ -78,4 +81,6 @@ def welcome(hello: Hello, consumer: str, settings: Settings, store_marker: str, 
         is_durable=settings.is_durable,
         store=settings.store,
         store_marker=store_marker,
+        shard=engine.shard,
+        rules_revision=engine.rules_revision,
     )

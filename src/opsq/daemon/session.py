@@ -310,7 +310,8 @@ class Session(asyncio.Protocol):
             self.end(error, hello.id)
             return
         is_operator = OPERATOR in self.access.roles
-        self.answer(welcome(hello, self.peer.consumer, host.settings, host.store_marker, is_operator=is_operator))
+        consumer = self.peer.consumer
+        self.answer(welcome(hello, consumer, host.settings, host.store_marker, host.engine, is_operator=is_operator))
         if host.is_stopping:
             self.answer(Draining(host.drain_left_s))
 

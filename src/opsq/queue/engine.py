@@ -38,6 +38,7 @@ from opsq.queue.live_submission import LiveSubmission
 from opsq.queue.peer import Peer
 from opsq.queue.policy import Policy
 from opsq.queue.rule_changes import RuleChanges
+from opsq.queue.rule_replacement import RuleReplacement
 from opsq.queue.schedules.desk import ScheduleDesk
 from opsq.queue.state import EngineState
 from opsq.queue.submissions.admission import Admission
@@ -178,6 +179,7 @@ class Engine:
             m.Limit: rule_changes.limit,
             m.Unlimit: rule_changes.unlimit,
             m.Weight: rule_changes.set_weight,
+            m.PutRules: RuleReplacement(state, rule_changes).put,
             m.PutSchedule: desk.put,
             m.RemoveSchedule: desk.remove,
             m.PauseSchedule: desk.pause,
@@ -197,6 +199,16 @@ class Engine:
     def removed_content(self) -> list[str]:
         """Hex request keys of submissions that are gone, whose content the driver is to delete; it empties the list."""
         return self._finisher.removed_content
+
+    @property
+    def shard(self) -> int | None:
+        """The number of the file among the shards of a queue, 0 to 1023; None: it has none."""
+        return self._state.shard
+
+    @property
+    def rules_revision(self) -> int:
+        """The revision of the rules that is committed."""
+        return self._state.rules.committed_revision
 
     @property
     def is_full(self) -> bool:

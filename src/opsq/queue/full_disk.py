@@ -26,7 +26,8 @@ _REMOVAL_BYTES = 16 * 4096
 _KEPT_SHARE = 4
 """The part of the ballast that completions leave for copies of what removals write; cancellations leave half of it."""
 _REMOVES = (m.Remove, m.Drop)
-_WEIGHED = (m.Cancel, m.Complete, m.CompleteAndReserve, m.Fail, m.Requeue, m.Extend, m.Limit, m.Pause, m.Weight)
+_RULES = (m.Limit, m.Pause, m.Weight, m.PutRules)
+_WEIGHED = (m.Cancel, m.Complete, m.CompleteAndReserve, m.Fail, m.Requeue, m.Extend, *_RULES)
 
 
 class FullDisk:
@@ -54,6 +55,8 @@ class FullDisk:
             size_bytes += sum(_ROW_BYTES + len(one.reason) for one in request.failures)
         elif isinstance(request, m.Complete | m.CompleteAndReserve):
             size_bytes += sum(_ROW_BYTES + len(one.results) for one in request.completions)
+        elif isinstance(request, m.PutRules):
+            size_bytes *= 1 + len(request.pauses) + len(request.limits) + len(request.weights)
         batch = self._state.batch
         if self._log.room_for_growth_bytes(kept_share) < batch.spare_bytes + size_bytes:
             raise self._state.no_room()

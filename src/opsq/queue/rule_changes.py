@@ -13,6 +13,8 @@ from opsq.store import events, lanes, rules
 from opsq.store.rules import LimitRow, PauseRow, Value
 from opsq.strategy.arms import SUBMISSION_KEY
 from opsq.wire.messages import (
+    RATE_MAX_PER_S,
+    RATE_MIN_PER_S,
     Changed,
     Limit,
     LimitState,
@@ -46,15 +48,17 @@ class RuleChanges:
         pairs = tuple(sorted(request.metadata.items()))
         known = next((row for row in self._rules.pauses if row.pairs == pairs), None)
         if known is not None and (known.by_operator or not request.by_operator):
+            self._catch_up(request.revision, now)
             self._state.batch.replies.append((peer, Changed(request.id, 0)))
             return
         row = PauseRow(
-            known.id if known is not None else self._new_id(), pairs, request.by_operator, request.by_name, now.wall
+            known.id if known is not None else self.new_id(), pairs, request.by_operator, request.by_name, now.wall
         )
         batch = self._state.batch
         batch.statements.append(lambda database, _: rules.put_pause(database.writer, row))
         batch.events.append(events.new(now.wall, "paused", metadata=request.metadata, by_name=request.by_name or ""))
-        self._change([other for other in self._rules.pauses if other.pairs != pairs] + [row], self._rules.limits)
+        self.revise(request.revision, now)
+        self.change([other for other in self._rules.pauses if other.pairs != pairs] + [row], self._rules.limits)
         self._state.batch.replies.append((peer, Changed(request.id, 1)))
 
     def resume(self, peer: Peer, request: Resume, now: Now) -> None:
@@ -66,6 +70,7 @@ class RuleChanges:
         pairs = tuple(sorted(request.metadata.items()))
         known = next((row for row in self._rules.pauses if row.pairs == pairs), None)
         if known is None:
+            self._catch_up(request.revision, now)
             self._state.batch.replies.append((peer, Changed(request.id, 0)))
             return
         if known.by_operator and not request.by_operator:
@@ -73,22 +78,18 @@ class RuleChanges:
         batch = self._state.batch
         batch.statements.append(lambda database, _: rules.delete_pause(database.writer, known.id))
         batch.events.append(events.new(now.wall, "resumed", metadata=request.metadata))
-        self._change([row for row in self._rules.pauses if row is not known], self._rules.limits)
+        self.revise(request.revision, now)
+        self.change([row for row in self._rules.pauses if row is not known], self._rules.limits)
         self._state.batch.replies.append((peer, Changed(request.id, 1)))
 
     def limit(self, peer: Peer, request: Limit, now: Now) -> None:
         """Bound a pair, or each value of a key; replaces the limit for the same."""
-        if request.concurrency is None and request.rate_per_s is None:
-            raise UsageError(cause="empty_limit")
-        if request.burst is not None and request.rate_per_s is None:
-            raise UsageError(cause="burst_without_rate")
-        if request.key == SUBMISSION_KEY and request.value is not None:
-            raise UsageError(cause="limit_of_one_submission")
+        check_limit(request)
         known = next(
             (row for row in self._rules.limits if row.key == request.key and _is_same(row.value, request.value)), None
         )
         row = LimitRow(
-            known.id if known is not None else self._new_id(),
+            known.id if known is not None else self.new_id(),
             request.key,
             request.value,
             request.concurrency,
@@ -99,7 +100,8 @@ class RuleChanges:
             request.rate_span_s,
         )
         self._state.batch.statements.append(lambda database, _: rules.put_limit(database.writer, row))
-        self._change(self._rules.pauses, [other for other in self._rules.limits if other is not known] + [row])
+        self.revise(request.revision, now)
+        self.change(self._rules.pauses, [other for other in self._rules.limits if other is not known] + [row])
         is_matched = request.key == SUBMISSION_KEY or lanes.is_in_use(self._state.reader, request.key, request.value)
         self._state.batch.replies.append((peer, Changed(request.id, 1, is_matched)))
 
@@ -111,19 +113,21 @@ class RuleChanges:
         if known is None:
             raise NotFound(cause="unknown_limit")
         self._state.batch.statements.append(lambda database, _: rules.delete_limit(database.writer, known.id))
-        self._change(self._rules.pauses, [row for row in self._rules.limits if row is not known])
+        self.revise(request.revision, now)
+        self.change(self._rules.pauses, [row for row in self._rules.limits if row is not known])
         self._state.batch.replies.append((peer, Changed(request.id, 1)))
 
     def set_weight(self, peer: Peer, request: Weight, now: Now) -> None:
         """Give a value of a key a weight in `Fair`; it holds from its next turn on."""
         self.put_weight(request.key, request.value, request.weight, by_submission=False)
+        self.revise(request.revision, now)
         self._state.batch.replies.append((peer, Changed(request.id, 1)))
 
     def put_weight(self, key: str, value: Value, weight: float, *, by_submission: bool) -> None:
         """Set a weight with the batch."""
         check_weight(weight)
         rules_in_force, batch = self._rules, self._state.batch
-        rules_in_force.set_weight(key, value, weight)
+        rules_in_force.set_weight(key, value, weight, by_submission=by_submission)
         batch.statements.append(
             lambda db, _: rules.put_weight(db.writer, key, value, weight, by_submission=by_submission)
         )
@@ -143,22 +147,40 @@ class RuleChanges:
                 ],
                 [self._limit_state(row) for row in self._rules.limits],
                 [
-                    WeightState(key, value, weight)
+                    WeightState(key, value, weight, (key, value) in self._rules.weights_of_submissions)
                     for (key, value), weight in sorted(self._rules.weights.items(), key=str)
                     if weight != 1
                 ],
+                self._rules.revision,
             ),
         )
 
     def _limit_state(self, row: LimitRow) -> LimitState:
         reserved_count, busiest = self._state.gates.busiest(row) or (None, None)
+        if row.rate_per_s is not None:  # an older file may have another
+            row = row._replace(rate_per_s=min(max(row.rate_per_s, RATE_MIN_PER_S), RATE_MAX_PER_S))
         return LimitState(*row[1:-1], reserved_count, busiest, row.rate_span_s)
 
-    def _new_id(self) -> int:
+    def new_id(self) -> int:
+        """An id for a rule."""
         self._next_id += 1
         return self._next_id - 1
 
-    def _change(self, pauses: list[PauseRow], limits: list[LimitRow]) -> None:
+    def revise(self, asked: int, now: Now) -> None:
+        """Raise the revision with the batch: to what is asked for, so that shards agree, or else by the clock."""
+        in_force, batch = self._rules, self._state.batch
+        revision = asked if asked > in_force.revision else max(in_force.revision + 1, now.wall)
+        in_force.revision = revision
+        batch.statements.append(lambda database, _: rules.put_revision(database.writer, revision))
+        batch.after.append(lambda _: in_force.revision_stored(revision))
+        batch.on_failed.append(lambda _: self._reload())
+
+    def _catch_up(self, asked: int, now: Now) -> None:
+        """A request has changed nothing, but elsewhere it may have: the revisions are to be the same."""
+        if asked > self._rules.revision:
+            self.revise(asked, now)
+
+    def change(self, pauses: list[PauseRow], limits: list[LimitRow]) -> None:
         """Rules hold at once: a pause that is being committed must not let another chunk through."""
         state = self._state
         self._rules.replace(pauses, limits)
@@ -171,6 +193,16 @@ class RuleChanges:
         """The batch of a change is gone: what the file says holds."""
         self._rules.reload()
         self._state.gates.rules_changed()
+
+
+def check_limit(limit: Limit | LimitState) -> None:
+    """`UsageError` unless a limit is possible."""
+    if limit.concurrency is None and limit.rate_per_s is None:
+        raise UsageError(cause="empty_limit")
+    if limit.burst is not None and limit.rate_per_s is None:
+        raise UsageError(cause="burst_without_rate")
+    if limit.key == SUBMISSION_KEY and limit.value is not None:
+        raise UsageError(cause="limit_of_one_submission")
 
 
 def check_weight(weight: float) -> None:

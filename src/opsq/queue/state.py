@@ -27,7 +27,7 @@ from opsq.queue.peer import Peer
 from opsq.queue.policy import Policy
 from opsq.queue.timers import Timers
 from opsq.queue.unique_keys import UniqueKeys
-from opsq.store import backlog, dependencies, meta, submissions
+from opsq.store import backlog, dependencies, meta, shard, submissions
 from opsq.store.backlog import AttemptRow
 from opsq.store.database import Database
 from opsq.store.disk_use import Details
@@ -95,6 +95,8 @@ class EngineState:
         self.gates.watch(self.rules.limited_keys)
         self.fronts = Fronts(self)
         self.until_empty = UntilEmpty(self)
+        self.shard = shard.number(self.reader)
+        """The number of this file among the shards of a queue; None: it has none."""
         self.starts = meta.get_int(self.reader, "starts")
         self.removing: dict[int, Removed] = {}
         """Submissions that are gone for everybody, whose rows are being deleted."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import apsw
 import msgspec
 
+from opsq.store import meta
 from opsq.store.lanes import Reader
 
 Value = int | str
@@ -38,6 +39,16 @@ class LimitRow(NamedTuple):
     limited_at: int
     rate_span_s: float
     """The time for which the rate was given."""
+
+
+def revision(connection: apsw.Connection) -> int:
+    """Of all pauses, limits and weights of operators; 0 before the first."""
+    return meta.get_int(connection, "rules_revision")
+
+
+def put_revision(writer: apsw.Connection, number: int) -> None:
+    """Store it with the change that it is of."""
+    meta.put(writer, "rules_revision", number)
 
 
 def pauses(connection: apsw.Connection) -> list[PauseRow]:
@@ -84,6 +95,11 @@ def delete_limit(writer: apsw.Connection, limit_id: int) -> None:
 def weights(connection: apsw.Connection) -> dict[tuple[str, Value], float]:
     """Every weight that is not 1."""
     return {(key, value): weight for key, value, weight in connection.execute("SELECT key, value, weight FROM weight")}
+
+
+def weights_of_submissions(connection: apsw.Connection) -> set[tuple[str, Value]]:
+    """The pairs whose weights came with submissions."""
+    return set(connection.execute("SELECT key, value FROM weight WHERE by_submission"))
 
 
 def weight(connection: apsw.Connection, key: str, value: Value) -> float | None:

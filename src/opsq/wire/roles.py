@@ -31,7 +31,7 @@ PERMITTED: dict[type[m.Message], frozenset[str]] = {
     **dict.fromkeys((m.Release, m.Extend, m.Reclaim), _CONSUMERS),
     **dict.fromkeys((m.Pause, m.Resume), _PRODUCERS | _CONSUMERS),
     **dict.fromkeys((m.Remove, m.ReleaseConsumer, m.Drop, m.Prune), _OPERATORS),
-    **dict.fromkeys((m.Limit, m.Unlimit, m.Weight), _OPERATORS),
+    **dict.fromkeys((m.Limit, m.Unlimit, m.Weight, m.PutRules), _OPERATORS),
     **dict.fromkeys((m.Stop, m.Backup, m.Vacuum, m.Check), _OPERATORS),
 }
 """Each request with the roles of which one is needed."""

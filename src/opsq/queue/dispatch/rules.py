@@ -28,6 +28,8 @@ class Rules:
         self.pauses = rules.pauses(reader)
         self.limits = rules.limits(reader)
         self.weights = rules.weights(reader)
+        self.weights_of_submissions = rules.weights_of_submissions(reader)
+        self.revision = self.committed_revision = rules.revision(reader)
         self._weighing: set[tuple[str, Value]] = set()
         """Pairs whose weights are being committed."""
         self._keys_of_lanes: dict[int, tuple[str, Value]] = {}
@@ -150,6 +152,7 @@ class Rules:
         pair = (lane.key, lane.value)
         if pair in self.weights and pair not in self._weighing and rules.weight(self._reader, *pair) is None:
             del self.weights[pair]
+            self.weights_of_submissions.discard(pair)
 
     def weight(self, key: str, value: Value | None) -> float:
         """The weight of a value in `Fair`; 1 unless it was set."""
@@ -162,16 +165,26 @@ class Rules:
         self.pauses, self.limits = pauses, limits
         self.version += 1
 
-    def set_weight(self, key: str, value: Value, weight: float) -> None:
+    def set_weight(self, key: str, value: Value, weight: float, *, by_submission: bool) -> None:
         """Put a weight in force; `weight_stored` must follow when it is committed or lost."""
         self.weights[key, value] = weight
+        if by_submission:
+            self.weights_of_submissions.add((key, value))
+        else:
+            self.weights_of_submissions.discard((key, value))
         self._weighing.add((key, value))
 
     def weight_stored(self, key: str, value: Value) -> None:
         """The file is up to date with a weight."""
         self._weighing.discard((key, value))
 
+    def revision_stored(self, revision: int) -> None:
+        """The file has this revision."""
+        self.committed_revision = revision
+
     def reload(self) -> None:
         """Put in force what the file says."""
+        self.revision = rules.revision(self._reader)
         self.weights = rules.weights(self._reader)
+        self.weights_of_submissions = rules.weights_of_submissions(self._reader)
         self.replace(rules.pauses(self._reader), rules.limits(self._reader))

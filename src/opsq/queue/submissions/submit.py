@@ -58,7 +58,7 @@ class Submitter:
         self._rule_changes = rule_changes
         self._waiting = waiting
         self._expire_after = expire_after
-        self._ids = SubmissionIds(submissions.last_id(state.reader))
+        self._ids = SubmissionIds(submissions.last_id(state.reader), state.shard or 0)
         self._delays: Timers[SubmissionId] = Timers()
         self._opening: set[int] = set()
         self._is_behind = False

@@ -10,30 +10,31 @@ from typing import Annotated
 from msgspec import Meta
 
 from opsq.wire.messages.fields import (
+    Burst,
+    Concurrency,
     Count,
     Duration,
     Id,
+    Instant,
     Key,
     Message,
     Metadata,
     Name,
     PositiveDuration,
+    Rate,
     Record,
     Value,
     WeightNumber,
 )
 
-RATE_MIN_PER_S, RATE_MAX_PER_S = 1 / (30 * 86400), 1e9
-"""One chunk in 30 days; a billion a second."""
-
 
 class PauseState(Record):
     """A pause of all submissions that have every pair; no pairs: of everything."""
 
-    metadata: dict[str, int | str]
+    metadata: Metadata
     by_operator: bool
-    by_name: str
-    paused_at: Count
+    by_name: Name
+    paused_at: Instant
 
 
 class LimitState(Record):
@@ -43,24 +44,25 @@ class LimitState(Record):
     for a rate alone.
     """
 
-    key: str
-    value: int | str | None
-    concurrency: int | None
-    rate_per_s: float | None
-    burst: int | None
-    by_name: str
-    limited_at: Count
+    key: Key
+    value: Value | None
+    concurrency: Concurrency | None
+    rate_per_s: Rate | None
+    burst: Burst | None
+    by_name: Name
+    limited_at: Instant
     reserved_count: Count | None = None
-    busiest: int | str | None = None
-    rate_span_s: float = 1.0
+    busiest: Value | None = None
+    rate_span_s: PositiveDuration = 1.0
 
 
 class WeightState(Record):
-    """The weight of a value in `Fair`."""
+    """The weight of a value in `Fair`; `by_submission`: it came with a submission, and goes with the last."""
 
-    key: str
-    value: int | str
-    weight: float
+    key: Key
+    value: Value
+    weight: WeightNumber
+    by_submission: bool = False
 
 
 class Pause(Message):
@@ -70,6 +72,8 @@ class Pause(Message):
     metadata: Metadata = {}
     by_operator: bool = False
     by_name: Name = ""
+    revision: Count = 0
+    """What the rules are to have as their revision at least; 0: the daemon chooses."""
 
 
 class Resume(Message):
@@ -78,6 +82,7 @@ class Resume(Message):
     id: Id
     metadata: Metadata = {}
     by_operator: bool = False
+    revision: Count = 0
 
 
 class Limit(Message):
@@ -86,12 +91,13 @@ class Limit(Message):
     id: Id
     key: Key
     value: Value | None = None
-    concurrency: Annotated[int, Meta(ge=1, le=1 << 31)] | None = None
-    rate_per_s: Annotated[float, Meta(ge=RATE_MIN_PER_S, le=RATE_MAX_PER_S)] | None = None
-    burst: Annotated[int, Meta(ge=1, le=1 << 31)] | None = None
+    concurrency: Concurrency | None = None
+    rate_per_s: Rate | None = None
+    burst: Burst | None = None
     by_name: Name = ""
     rate_span_s: PositiveDuration = 1.0
     """The unit of time for which the rate was given: it only affects how the rate is shown."""
+    revision: Count = 0
 
 
 class Unlimit(Message):
@@ -100,6 +106,7 @@ class Unlimit(Message):
     id: Id
     key: Key
     value: Value | None = None
+    revision: Count = 0
 
 
 class Weight(Message):
@@ -109,6 +116,20 @@ class Weight(Message):
     key: Key
     value: Value
     weight: WeightNumber
+    revision: Count = 0
+
+
+class PutRules(Message):
+    """Replace all rules by these if their revision is larger. → Changed (0: it was not). Operators only.
+
+    So a client over shards repairs one that was away when rules changed. Weights that came with submissions stay.
+    """
+
+    id: Id
+    revision: Count
+    pauses: Annotated[list[PauseState], Meta(max_length=10_000)]
+    limits: Annotated[list[LimitState], Meta(max_length=100_000)]
+    weights: Annotated[list[WeightState], Meta(max_length=100_000)]
 
 
 class ShowRules(Message):
@@ -118,12 +139,13 @@ class ShowRules(Message):
 
 
 class RulesState(Message):
-    """Answer to ShowRules."""
+    """Answer to ShowRules. Each change of the rules raises the revision."""
 
     id: Id
     pauses: list[PauseState]
     limits: list[LimitState]
     weights: list[WeightState]
+    revision: Count = 0
 
 
 class Stop(Message):
@@ -171,5 +193,5 @@ class Changed(Message):
     """Of Limit: whether a submission has the pair, or the key, now."""
 
 
-Requests = Pause | Resume | Limit | Unlimit | Weight | ShowRules | Stop | Backup | Vacuum | Check
+Requests = Pause | Resume | Limit | Unlimit | Weight | PutRules | ShowRules | Stop | Backup | Vacuum | Check
 Replies = RulesState | Checked | Changed

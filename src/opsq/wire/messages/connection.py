@@ -58,6 +58,10 @@ class Welcome(Message):
     store: str
     store_marker: str
     is_own: bool = False
+    shard: int | None = None
+    """The number of this daemon among the shards of a queue; it stands in the ids that it makes."""
+    rules_revision: Count = 0
+    """Of its rules, as RulesState has it; shards with the same have the same rules."""
 
 
 class Heartbeat(Message):

@@ -45,6 +45,11 @@ Title = Annotated[str, Meta(max_length=256)]
 Name = Annotated[str, Meta(max_length=255)]
 Reason = Annotated[str, Meta(max_length=16384)]
 Bytes = Annotated[bytes, Meta(max_length=1 << 24)]
+RATE_MIN_PER_S, RATE_MAX_PER_S = 1 / (30 * 86400), 1e9
+"""One chunk in 30 days; a billion a second."""
+Concurrency = Annotated[int, Meta(ge=1, le=1 << 31)]
+Rate = Annotated[float, Meta(ge=RATE_MIN_PER_S, le=RATE_MAX_PER_S)]
+Burst = Annotated[int, Meta(ge=1, le=1 << 31)]
 WeightNumber = Annotated[float, Meta(gt=0, le=1e9)]
 StrategyText = Annotated[str, Meta(max_length=65536)]
 StateName = Literal["blocked", "scheduled", "open", "completed", "failed", "cancelled", "expired"]
