@@ -268,6 +268,13 @@ def last_seq(connection: apsw.Connection) -> int:
     return int(row[0] or 0) if row else 0
 
 
+def instant_at(connection: apsw.Connection, seq: int, *, newest_first: bool) -> int | None:
+    """When the event at the end of a page happened, or the last before it that is kept; None: there is none."""
+    end = "seq >= ? ORDER BY seq" if newest_first else "seq <= ? ORDER BY seq DESC"
+    row = connection.execute(f"SELECT at FROM history WHERE {end} LIMIT 1", (seq,)).fetchone()
+    return None if row is None else int(row[0])
+
+
 def prune_slice(writer: apsw.Connection, before_at: int, max_rows: int, folded_seq: int, rows: int = PRUNE_ROWS) -> int:
     """Delete some of the oldest folded events: older than `before_at`, or beyond the newest `max_rows`.
 

@@ -55,7 +55,10 @@ class HistoryView:
             events.append(_event(seq, row))
         titles = submissions.titles(state.reader, metadata)
         metadata = {key: pairs for key, pairs in metadata.items() if pairs}
-        state.reply(peer, HistoryRows(request.id, events, following, metadata, titles))
+        reached_at = None
+        if following is not None:
+            reached_at = history.instant_at(state.reader, following, newest_first=request.newest_first)
+        state.reply(peer, HistoryRows(request.id, events, following, metadata, titles, reached_at))
 
     def _where(self, conditions: HistoryFilter) -> Where | None:
         """The conditions as the store knows them; None when a metadata pair has never been."""

@@ -113,4 +113,6 @@ def _row(place: _Place, part: Part, now: Now) -> RunningChunk:
         peer.pid if peer is not None and peer.is_connected else 0,
         max(now.mono - place[0], 0) / 1e9,
         not reservation.granted_at.wall,
+        place[0],
+        reservation.id,
     )

@@ -113,5 +113,12 @@ class Draining(Message):
     drain_s: float
 
 
+class ShardsMissing(Message):
+    """Push, by a client over shards to itself: the answer to `request_id`, which follows, is without these."""
+
+    request_id: Id
+    shards: list[str]
+
+
 Requests = Hello | Heartbeat | CancelWait
-Replies = Welcome | Alive | ErrorReply | Draining
+Replies = Welcome | Alive | ErrorReply | Draining | ShardsMissing

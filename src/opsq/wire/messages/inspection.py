@@ -105,6 +105,17 @@ class Measures(Record):
     reserves: Durations | None = None
 
 
+class ShardState(Record):
+    """One of the daemons that are one queue; without its own words if it is `unreachable`."""
+
+    shard: Count
+    address: str
+    state: str
+    server: str = ""
+    total: Counts | None = None
+    uptime_s: float = 0.0
+
+
 class DaemonState(Message):
     """Answer to Status.
 
@@ -113,6 +124,7 @@ class DaemonState(Message):
     `room_waiting_count`: submissions that wait for room. `disk_free_bytes`: what is left on the disk; None: unknown.
     `removable`: while the disk is full, the details of the refusals: what would make room. `held_back`: what holds
     waiting work back; empty: nothing is known to. `measures`: None unless asked for.
+    `shards`: the daemons whose states a client over shards has put together here; with several, `pid` is 0.
     """
 
     id: Id
@@ -140,6 +152,7 @@ class DaemonState(Message):
     removable: dict[str, Detail] = {}
     held_back: list[Finding] = []
     measures: Measures | None = None
+    shards: list[ShardState] = []
 
 
 class Running(Message):
@@ -159,6 +172,7 @@ class RunningChunk(Record):
     """Chunks of a block that a consumer began at once, `run_s` ago; for at least as long, if `is_at_least`.
 
     `host` and `pid` say where the consumer runs, as far as it is connected and has said so; "" and 0: unknown.
+    `since_ns`, on a clock of the daemon, and `reservation_id` are what pages are sorted by.
     """
 
     submission_id: Id
@@ -170,6 +184,8 @@ class RunningChunk(Record):
     pid: Count
     run_s: float
     is_at_least: bool = False
+    since_ns: Int64 = 0
+    reservation_id: Id = 0
 
 
 class RunningChunks(Message):
@@ -246,7 +262,8 @@ class History(Message):
 class HistoryRows(Message):
     """Answer to History; `next_after` goes into the next call, None at the end. A page may be short, even empty.
 
-    `metadata` is that of the submissions that are still there, and so are `titles`.
+    `metadata` is that of the submissions that are still there, and so are `titles`. `reached_at`: what follows the page
+    happened no earlier, or, newest first, no later, unless a clock was set back; None: unknown, or nothing follows.
     """
 
     id: Id
@@ -254,6 +271,7 @@ class HistoryRows(Message):
     next_after: Id | None
     metadata: dict[Id, dict[str, int | str]]
     titles: dict[Id, str] = {}
+    reached_at: Count | None = None
 
 
 class Prune(Message):

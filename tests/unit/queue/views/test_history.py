@@ -245,6 +245,21 @@ def test_page_looks_at_no_more_rows_than_its_bound(rig: Rig, monkeypatch: pytest
     assert (page.rows, page.next_after) == ([], 5)
 
 
+@pytest.mark.parametrize("where", [ALL, Filter(reason="nothing"), Filter(consumer="worker")])
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_page_says_up_to_which_instant_it_has_looked(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, where: Filter, newest_first: bool
+) -> None:
+    submission_id = rig.submit(8)
+    for _ in range(8):
+        complete_each(rig, submission_id, 1)
+        rig.advance(1)
+    instants = [event.at for event in events(rig, newest_first=newest_first)]
+    monkeypatch.setattr(history, "SCAN_ROWS", 3)
+    reached = [page.reached_at for page in pages(rig, where, newest_first=newest_first)]
+    assert reached == [instants[2], instants[5], None]
+
+
 @pytest.mark.parametrize("where", [Filter(events=["vanished"]), Filter(index=3)])
 def test_conditions_that_cannot_be_are_refused(rig: Rig, where: Filter) -> None:
     with pytest.raises(UsageError):

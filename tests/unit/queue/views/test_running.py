@@ -86,6 +86,11 @@ def test_submission_and_metadata_choose(rig: Rig) -> None:
         running(rig, submission_id=99)
 
 
+def place(row: m.RunningChunk) -> tuple[int, ...]:
+    """What the page behind a row is asked for with."""
+    return row.since_ns, row.reservation_id, row.submission_id, row.block, row.mask
+
+
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 100])
 def test_pages_hold_every_chunk_once_the_longest_first(rig: Rig, limit: int) -> None:
     """Of those that were reserved in one order and begun in another."""
@@ -107,5 +112,6 @@ def test_pages_hold_every_chunk_once_the_longest_first(rig: Rig, limit: int) -> 
         after = page.next_after
         if after is None:
             break
+        assert after == place(page.rows[-1])
     assert sorted(index for index, _ in found) == list(range(120))
     assert [run_s for _, run_s in found] == sorted((run_s for _, run_s in found), reverse=True)
