@@ -133,7 +133,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("views", "commits"),
         ("engine",),
     ),
-    "client": (("core",), ("aio", "embedded"), ("sync",)),
+    "client": (("core",), ("shards",), ("aio", "embedded"), ("sync",)),
     "outbox": (("ddl", "waiting_rows"), ("rows",), ("hand_over", "postgresql", "sqlite"), ("relay",)),
     "runner": (("polled_consumer", "process"), ("feeding",), ("*",)),
     "spark": (

@@ -1,0 +1,132 @@
+"""Requests to all shards whose answers are one number, one text or one thing: changes, and questions about the whole.
+
+It must not decide which shard a submission goes to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from opsq.client.shards.merging.gathering import Gathering, shard_text, shards_of
+from opsq.errors import Unreachable
+from opsq.ids import shard_of
+from opsq.wire import messages as m
+
+DESCRIBED_BYTES = 4 << 20
+"""An answer to Describe ends with the submission with which its content becomes longer."""
+
+RuleChange = m.Pause | m.Resume | m.Limit | m.Unlimit | m.Weight
+Summed = m.ReleaseConsumer | m.Prune | m.Vacuum
+
+
+class Rule(Gathering[RuleChange, m.Changed]):
+    """A rule for all shards."""
+
+    def answer(self, answers: dict[int, m.Changed]) -> m.Changed:
+        """It has changed something, or is matched, if it has or is anywhere."""
+        matched = [changed.is_matched for changed in answers.values() if changed.is_matched is not None]
+        count = max((changed.count for changed in answers.values()), default=0)
+        return m.Changed(self.request.id, count, any(matched) if matched else None)
+
+
+class Sum(Gathering[Summed, m.Changed]):
+    """A change of which each shard makes its part."""
+
+    def answer(self, answers: dict[int, m.Changed]) -> m.Changed:
+        """What all have changed."""
+        return m.Changed(self.request.id, _sum(answers.values()))
+
+
+class DeadSelection(Gathering[m.Requeue | m.Drop, m.Changed]):
+    """Dead chunks of any submission, to be requeued or dropped."""
+
+    def ask(self, shards: Sequence[int]) -> dict[int, m.Request]:
+        """Those that may have some."""
+        return dict.fromkeys(shards_of(self.request.where.submission_ids, shards), self.request)
+
+    def answer(self, answers: dict[int, m.Changed]) -> m.Changed:
+        """What all have changed."""
+        return m.Changed(self.request.id, _sum(answers.values()))
+
+    def _error(self, error: m.ErrorReply, replies: Iterable[m.Reply]) -> m.ErrorReply:
+        """With what has been done at any shard."""
+        done = sum(
+            reply.count if isinstance(reply, m.Changed) else int(reply.details.get("done", 0))
+            for reply in replies
+            if isinstance(reply, m.Changed | m.ErrorReply)
+        )
+        return replace(error, details={**error.details, "done": done})
+
+
+class Found(Gathering[m.Find, m.Found]):
+    """Which submission a key has made, wherever it is."""
+
+    def ask(self, shards: Sequence[int]) -> dict[int, m.Request]:
+        """All of them."""
+        self._shards = shards
+        return super().ask(shards)
+
+    def answer(self, answers: dict[int, m.Found]) -> m.Reply:
+        """The first that has it; that nobody has is not known as long as some have not answered."""
+        ids = [found.submission_id for found in answers.values() if found.submission_id is not None]
+        missing = [shard for shard in self._shards if shard not in answers]
+        if ids or not missing:
+            is_withdrawn = not ids and all(found.is_withdrawn for found in answers.values())
+            return m.Found(self.request.id, ids[0] if ids else None, is_withdrawn)
+        names = ", ".join(shard_text(shard, self.addresses.get(shard, "")) for shard in missing)
+        error = Unreachable(f"Whether the key has made a submission is not known: no answer came from {names}.")
+        return m.ErrorReply.of(self.request.id, error)
+
+
+class Described(Gathering[m.Describe, m.Described]):
+    """The content of submissions, each asked for at its own shard."""
+
+    def ask(self, shards: Sequence[int]) -> dict[int, m.Request]:
+        """Each for its own."""
+        parts: dict[int, list[int]] = {}
+        for submission_id in self.request.submission_ids:
+            parts.setdefault(shard_of(submission_id), []).append(submission_id)
+        return {shard: replace(self.request, submission_ids=parts[shard]) for shard in shards if shard in parts}
+
+    def answer(self, answers: dict[int, m.Described]) -> m.Described:
+        """As many of the first as fit into an answer."""
+        known = {content.submission_id: content for found in answers.values() for content in found.submissions}
+        described: list[m.SubmissionContent] = []
+        size_bytes = 0
+        for submission_id in self.request.submission_ids:
+            if submission_id in known and size_bytes <= DESCRIBED_BYTES:
+                described.append(known[submission_id])
+                size_bytes += len(known[submission_id].content)
+        return m.Described(self.request.id, described)
+
+
+class Checked(Gathering[m.Check, m.Checked]):
+    """Whether all databases are sound."""
+
+    def answer(self, answers: dict[int, m.Checked]) -> m.Checked:
+        """All problems, each with its shard."""
+        problems = [
+            f"{shard_text(shard, self.addresses.get(shard, ''))}: {problem}"
+            for shard, checked in answers.items()
+            for problem in checked.problems
+        ]
+        return m.Checked(self.request.id, problems)
+
+
+class Explained(Gathering[m.Explain, m.Explained]):
+    """How a strategy is served: each shard serves it alike, from what it has."""
+
+    def answer(self, answers: dict[int, m.Explained]) -> m.Explained:
+        """That of the first shard that would hand something out, or of the first."""
+        shard = min(answers, key=lambda shard: not answers[shard].offers)
+        chosen = answers[shard]
+        note = f"This is what {shard_text(shard, self.addresses.get(shard, ''))} does; each shard serves what it has."
+        return replace(
+            chosen, id=self.request.id, notes=[*chosen.notes, note] if len(self.addresses) > 1 else chosen.notes
+        )
+
+
+def _sum(answers: Iterable[m.Changed]) -> int:
+    return sum(changed.count for changed in answers)
