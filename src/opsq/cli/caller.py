@@ -45,6 +45,9 @@ class Caller:
         self._is_utc = bool(options.get("utc"))
         self._options = options
         self._by_flag = by_flag
+        self._named_missing: set[str] = set()
+        self.is_drawing = False
+        """A verb draws a screen, which lines on stderr would spoil."""
 
     @cached_property
     def settings(self) -> Settings:
@@ -76,7 +79,16 @@ class Caller:
 
     def connect(self, *, reconnect_s: float = 0.0, name: str = "", claim: Claim | None = None) -> Connection:
         """A greeted connection to the daemon; the verb closes it."""
-        return connect(self.settings, reconnect_s=reconnect_s, name=name, claim=claim)
+        connection = connect(self.settings, reconnect_s=reconnect_s, name=name, claim=claim)
+        connection.on_missing = self.warn_of_missing
+        return connection
+
+    def warn_of_missing(self, shards: Sequence[str]) -> None:
+        """Say, once for each, which shards of the queue have no part in what the verb prints."""
+        for shard in () if self.is_drawing else shards:
+            if shard not in self._named_missing:
+                self._named_missing.add(shard)
+                self.warn(f"{shard} did not answer: what it has is missing.")
 
     # --- output ---
 

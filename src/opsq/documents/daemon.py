@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from opsq.metrics import Family
-    from opsq.wire.messages import DaemonState
+    from opsq.wire.messages import DaemonState, ShardState
 
 
 class CountsShape(Shape):
@@ -48,6 +48,24 @@ class ConsumerShape(Shape):
     is_unmatched: bool
 
 
+class ShardShape(Shape):
+    """One of the daemons that are one queue. Of one that is unreachable, the rest is null."""
+
+    shard: int
+    address: str
+    state: str
+    server: str | None
+    uptime_s: float | None
+    total: CountsShape | None
+
+    @classmethod
+    def of(cls, state: ShardState) -> Self:
+        """A shard as the client over all of them describes it."""
+        if state.total is None:
+            return cls(state.shard, state.address, state.state, None, None, None)
+        return cls.from_message(state, total=CountsShape.from_message(state.total))
+
+
 class StatusDocument(Shape):
     """`opsq status`. `by` is empty without --by; `socket` is what was connected to, `socket_source` what chose it.
 
@@ -56,6 +74,7 @@ class StatusDocument(Shape):
     `backlog`: chunks that are waiting, delayed or reserved, and `backlog_limit` how many may be; null: any number.
     `wal_kept_s`: for how long a program that reads the database has kept its long write-ahead log; 0: none does.
     `held_back`: what holds waiting work back; empty: nothing is known to.
+    `shards`: the daemons that are this queue together; empty if it is one alone. With several, `pid` is 0.
     """
 
     state: str
@@ -83,6 +102,7 @@ class StatusDocument(Shape):
     disk_free_bytes: int | None
     wal_kept_s: float
     held_back: list[CauseShape]
+    shards: list[ShardShape]
     rate_per_s: float | UnsetType = UNSET
     left_s: float | UnsetType = UNSET
 
@@ -97,6 +117,7 @@ class StatusDocument(Shape):
             by=[ValueCounts.from_message(counts) for counts in state.by],
             consumers=[ConsumerShape.from_message(consumer) for consumer in state.consumers],
             held_back=CauseShape.of(state.held_back),
+            shards=[ShardShape.of(shard) for shard in state.shards],
             backlog=state.total.backlog_count,
         )
 

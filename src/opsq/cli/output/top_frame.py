@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from opsq.cli.caller import Caller
+from opsq.cli.output.shard_rows import process_text
 from opsq.cli.output.top_view import FAILURES_KEPT, Sight, TopView
 from opsq.daemon.control_connection import full_disk
 from opsq.documents.readable import clean
@@ -84,7 +85,7 @@ def _head(caller: Caller, view: TopView, trouble: str) -> list[RenderableType]:
     head = Text(no_wrap=True, overflow="ellipsis")
     head.append(state.state, style="bold" if state.state == "running" else "bold magenta")
     head.append(
-        f"  pid {state.pid}, up {format_span(state.uptime_s)}, {counted(state.connections_count, 'connection')}"
+        f"  {process_text(state)}, up {format_span(state.uptime_s)}, {counted(state.connections_count, 'connection')}"
     )
     head.append(f"  {caller.named_instant(now_ms())}")
     chunks = ", ".join(

@@ -76,12 +76,15 @@ class TopWatch:
         """The last failures, losses and deaths; those of the last look need not be found again."""
         if sight.metadata != self._metadata:
             self._failures, self._metadata = [], sight.metadata
-        seen = self._failures[0].seq if self._failures else -1
+        known = frozenset(self._failures)
+        seen_at = self._failures[0].at if self._failures else -1
         where = HistoryFilter(events=[*filter(None, STATES[2:])], metadata=sight.metadata)
         found: list[HistoryEvent] = []
         for page in islice(events(daemon, where, newest_first=True, limit=FAILURES_KEPT), _PAGES):
-            found += [event for event in page.rows if event.seq > seen]
-            if len(found) >= FAILURES_KEPT or (page.next_after is not None and page.next_after <= seen):
+            new = [event for event in page.rows if event not in known]
+            found += new
+            is_back = len(new) < len(page.rows) or (page.reached_at is not None and page.reached_at < seen_at)
+            if len(found) >= FAILURES_KEPT or is_back:
                 break
         self._failures = [*found, *self._failures][:FAILURES_KEPT]
         return [event for event in self._failures if sight.state in ("", event.event)]

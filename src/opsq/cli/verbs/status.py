@@ -71,6 +71,7 @@ def _states(daemon: LastingConnection, by: str | None, pause_s: float) -> Iterat
 def _watch(caller: Caller, daemon: LastingConnection, by: str | None, pause_s: float) -> None:
     from rich.live import Live
 
+    caller.is_drawing = True
     with Live(console=caller.console, auto_refresh=False, screen=True) as live:
         for state, meter in _states(daemon, by, pause_s):
             live.update(_drawing(caller, state, by, meter), refresh=True)
@@ -117,6 +118,7 @@ def _plain(document: StatusDocument) -> list[tuple[str, object]]:
         rows += [("rate_per_s", round(document.rate_per_s, 3))]
     rows += [(f"submissions_{name}", count) for name, count in document.states.items()]
     rows += [("consumer", f"{c.consumer} reserved={c.reserved}") for c in document.consumers]
+    rows += [("shard", f"{shard.shard} {shard.address} {shard.state}") for shard in document.shards]
     return rows
 
 
@@ -124,13 +126,14 @@ def _drawing(caller: Caller, state: DaemonState, by: str | None, meter: Progress
     from rich.console import Group
     from rich.text import Text
 
+    from opsq.cli.output.shard_rows import SHARD_COLUMNS, SHARD_NUMBERS, process_text, shard_rows
     from opsq.daemon.control_connection import full_disk
     from opsq.units import format_roughly, format_span
 
     head = Text()
     head.append(f"{state.state}", style="bold" if state.state == "running" else "bold magenta")
     head.append(
-        f"  pid {state.pid}, up {format_span(state.uptime_s)}, {counted(state.connections_count, 'connection')}\n"
+        f"  {process_text(state)}, up {format_span(state.uptime_s)}, {counted(state.connections_count, 'connection')}\n"
     )
     head.append(f"{caller.target}, chosen by {caller.target_source}\n", style="dim")
     # A write-ahead log larger than the file may contain the free pages: they say nothing about the file then.
@@ -146,6 +149,11 @@ def _drawing(caller: Caller, state: DaemonState, by: str | None, meter: Progress
     chunks = caller.new_table(("chunks", *_CHUNKS), right=frozenset(_CHUNKS))
     chunks.add_row("all", *map(str, _numbers(state.total)[1:]))
     parts: list[RenderableType] = [head, chunks]
+    if state.shards:
+        table = caller.new_table(SHARD_COLUMNS, right=SHARD_NUMBERS)
+        for row in shard_rows(state):
+            table.add_row(*row)
+        parts.append(table)
     if meter is not None and meter.rate_per_s:
         parts.append(Text(f"rate: {', '.join(filter(None, (meter.rate_text(), meter.left_text())))}"))
     if state.backlog_limit is not None or state.room_waiting_count:

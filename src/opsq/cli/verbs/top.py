@@ -94,6 +94,7 @@ class _Top:
         """Follow until `q`, or a signal."""
         from opsq.cli.output.top_screen import LiveScreen
 
+        self._caller.is_drawing = True
         try:
             with LiveScreen(self._caller.console) as screen:
                 while not screen.has_ended and self._turn(screen):

@@ -12,7 +12,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
@@ -33,7 +33,18 @@ from opsq.client.core.transport import (
 )
 from opsq.errors import OpsqError, TimedOut, Unreachable
 from opsq.wire.frames import reply_reader
-from opsq.wire.messages import VERSION, Alive, Claim, ErrorReply, Heartbeat, Hello, Reply, Request, Welcome
+from opsq.wire.messages import (
+    VERSION,
+    Alive,
+    Claim,
+    ErrorReply,
+    Heartbeat,
+    Hello,
+    Reply,
+    Request,
+    ShardsMissing,
+    Welcome,
+)
 
 if TYPE_CHECKING:
     from opsq.client.core.tls import TlsSocket
@@ -57,6 +68,8 @@ class Connection:
     """
 
     welcome: Welcome
+    on_missing: Callable[[list[str]], None] | None = None
+    """Told, in words for people, which shards of a queue of several have no part in the answer that follows."""
 
     @property
     def store_url(self) -> str:
@@ -248,7 +261,11 @@ class Connection:
             raise self._lost() from error
         if not received:
             raise self._lost()
-        self._inbox.extend(self._reader.feed(received))
+        for reply in self._reader.feed(received):
+            if not isinstance(reply, ShardsMissing):
+                self._inbox.append(reply)
+            elif self.on_missing is not None:
+                self.on_missing(reply.shards)
         return True
 
     def _lost(self) -> Unreachable:

@@ -105,8 +105,12 @@ class Measures(Record):
     reserves: Durations | None = None
 
 
+UNREACHABLE = "unreachable"
+"""The state of a shard that does not answer."""
+
+
 class ShardState(Record):
-    """One of the daemons that are one queue; without its own words if it is `unreachable`."""
+    """One of the daemons that are one queue; without more than its address if it is `UNREACHABLE`."""
 
     shard: Count
     address: str

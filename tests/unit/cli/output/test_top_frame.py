@@ -16,6 +16,7 @@ from opsq.cli.output.top_view import FAILURES_KEPT, RUNNING_ASKED, Sight, TopVie
 from opsq.documents.progress_meter import ProgressMeter
 from opsq.documents.submissions import RunningShape
 from opsq.wire.messages import (
+    UNREACHABLE,
     ConsumerState,
     Counts,
     DaemonState,
@@ -26,6 +27,7 @@ from opsq.wire.messages import (
     Running,
     RunningChunk,
     RunningChunks,
+    ShardState,
 )
 
 CALLER = Caller({}, frozenset())
@@ -174,6 +176,7 @@ class Daemon:
     def __init__(self) -> None:
         self.events = [failure(seq) for seq in range(300, 0, -1)]
         self.running = 1000
+        self.empty_pages: list[HistoryRows] = []
         self.asked: list[Any] = []
 
     def next_id(self) -> int:
@@ -181,6 +184,8 @@ class Daemon:
 
     def call(self, request: Any, kind: type[Any]) -> Any:
         self.asked.append(request)
+        if isinstance(request, History) and self.empty_pages:
+            return self.empty_pages.pop(0)
         if isinstance(request, History):
             left = [e for e in self.events if request.after is None or e.seq < request.after][: request.limit]
             return HistoryRows(1, left, left[-1].seq if left and left[-1].seq > 1 else None, {})
@@ -200,6 +205,30 @@ def test_look_asks_for_a_bounded_part_and_for_new_failures_only() -> None:
     assert [event.seq for event in second.failures] == list(range(302, 202, -1))
     assert sum(isinstance(request, History) for request in daemon.asked) == 1
     assert len(daemon.asked) == 3
+
+
+def test_failure_of_another_shard_is_found_whatever_its_number() -> None:
+    daemon, watch = Daemon(), TopWatch()
+    daemon.events = [failure(50)]
+    watch.look(daemon, Sight())
+    daemon.events = [failure(7), failure(50)]
+    assert [event.seq for event in watch.look(daemon, Sight()).failures] == [7, 50]
+
+
+def test_search_for_failures_ends_where_the_last_look_began() -> None:
+    daemon, watch = Daemon(), TopWatch()
+    daemon.events = [failure(9)]
+    watch.look(daemon, Sight())
+    daemon.asked.clear()
+    daemon.empty_pages = [HistoryRows(1, [], 100 - n, {}, {}, daemon.events[0].at + 1 - n) for n in range(5)]
+    assert [event.seq for event in watch.look(daemon, Sight()).failures] == [9]
+    assert sum(isinstance(request, History) for request in daemon.asked) == 3
+
+
+def test_shards_are_counted_in_place_of_a_process() -> None:
+    shards = [ShardState(0, "a:7400", "running", "1", STATE.total, 5.0), ShardState(1, "b:7400", UNREACHABLE)]
+    [head, *_] = drawn(view(state=replace(STATE, shards=shards)))
+    assert head.startswith("running  2 shards, 1 of them unreachable, up 2h, 21 connections")
 
 
 def test_sight_chooses_by_text_state_and_metadata() -> None:

@@ -116,6 +116,7 @@ class Events(_OwnPlaces[m.History, m.HistoryRows]):
 
     def __init__(self, request: m.History, addresses: Mapping[int, str], cursors: Cursors) -> None:
         super().__init__(request, addresses, cursors, request.after)
+        self._sign = -1 if request.newest_first else 1
 
     def answer(self, answers: dict[int, m.HistoryRows]) -> m.HistoryRows:
         """What happened first, or last."""
@@ -123,10 +124,11 @@ class Events(_OwnPlaces[m.History, m.HistoryRows]):
         page = merged_page(pieces, self.request.limit)
         rows = [replace(row, seq=row.seq * (SHARD_MAX + 1) + shard) for shard, row in page.rows]
         number = self._number(page, pieces, answers, attrgetter("seq"))
-        return m.HistoryRows(self.request.id, rows, number, *_about(rows, answers))
+        reached_at = self._sign * page.upto[0] if page.upto else None
+        return m.HistoryRows(self.request.id, rows, number, *_about(rows, answers), reached_at)
 
     def _piece(self, shard: int, found: m.HistoryRows) -> Piece[m.HistoryEvent]:
-        sign = -1 if self.request.newest_first else 1
+        sign = self._sign
         instants = rising([sign * row.at for row in found.rows])
         rows = [((at, sign * shard, sign * row.seq), row) for at, row in zip(instants, found.rows, strict=True)]
         if found.next_after is None:

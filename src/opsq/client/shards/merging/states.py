@@ -17,7 +17,6 @@ T = TypeVar("T", int, float)
 
 _STATES = ("running", "draining", "full")
 """Of daemons, the worst last."""
-_UNREACHABLE = "unreachable"
 _ADDED = ("submissions",)
 """What a finding counts at each shard; of its other numbers the least is told: what comes next."""
 
@@ -61,7 +60,7 @@ class State(Gathering[m.Status, m.DaemonState]):
     def _shard(self, shard: int, state: m.DaemonState | None) -> m.ShardState:
         address = self.addresses.get(shard, "")
         if state is None:
-            return m.ShardState(shard, address, _UNREACHABLE)
+            return m.ShardState(shard, address, m.UNREACHABLE)
         return m.ShardState(shard, address, state.state, state.server, state.total, state.uptime_s)
 
 

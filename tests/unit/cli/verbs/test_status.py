@@ -1,0 +1,85 @@
+"""The state of a queue of several shards, as a terminal, a pipe and a program get it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from opsq.cli.caller import Caller
+from opsq.cli.verbs.status import status
+from opsq.wire.messages import UNREACHABLE, Counts, DaemonState, ShardState
+
+COUNTS = Counts(None, 2, 90, 1, 9, 100, 2, 0)
+STATE = DaemonState(1, "1.0", 4711, "running", 7200.0, COUNTS, [], {}, [], 0, 2, 0.0, 0, 1, 0, 0, {})
+SHARDED = replace(
+    STATE,
+    pid=0,
+    shards=[
+        ShardState(0, "shard-a.cluster.example.org:7400", "running", "1.0", COUNTS, 7200.0),
+        ShardState(1023, "shard-b.cluster.example.org:7400", UNREACHABLE),
+    ],
+)
+
+
+class OfState(Caller):
+    """A caller whose daemon is in this state."""
+
+    def __init__(self, state: DaemonState, **options: Any) -> None:
+        super().__init__(options, frozenset())
+        self.state = state
+
+    def connect(self, **_: Any) -> Any:
+        return self
+
+    def next_id(self) -> int:
+        return 1
+
+    def call(self, request: Any, kind: type[Any]) -> Any:
+        return self.state
+
+    def close(self) -> None:
+        pass
+
+
+def test_terminal_of_80_columns_has_a_table_of_shards(capsys: pytest.CaptureFixture[str]) -> None:
+    status(OfState(SHARDED).drawn(), watch=False, by=None, interval_s=1.0)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("running  2 shards, 1 of them unreachable, up 2h")
+    assert max(map(len, lines)) <= 80
+    [reachable] = [line for line in lines if "shard-a.cluster" in line]
+    assert reachable.split()[:6] == ["0", "shard-a.cluster.example.org:7400", "running", "90", "9", "2"]
+    [unreachable] = [line for line in lines if "shard-b.cluster" in line]
+    assert unreachable.split() == ["1023", "shard-b.cluster.example.org:7400", "unreachable"]
+
+
+def test_pipe_has_a_line_for_each_shard(capsys: pytest.CaptureFixture[str]) -> None:
+    status(OfState(SHARDED), watch=False, by=None, interval_s=1.0)
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("shard\t")]
+    assert lines == [
+        "shard\t0 shard-a.cluster.example.org:7400 running",
+        "shard\t1023 shard-b.cluster.example.org:7400 unreachable",
+    ]
+
+
+def test_program_has_what_is_known_of_each_shard(capsys: pytest.CaptureFixture[str]) -> None:
+    status(OfState(SHARDED, json=True), watch=False, by=None, interval_s=1.0)
+    reachable, unreachable = json.loads(capsys.readouterr().out)["shards"]
+    assert (reachable["shard"], reachable["server"], reachable["total"]["waiting"]) == (0, "1.0", 90)
+    assert unreachable == {
+        "shard": 1023,
+        "address": "shard-b.cluster.example.org:7400",
+        "state": "unreachable",
+        "server": None,
+        "uptime_s": None,
+        "total": None,
+    }
+
+
+def test_one_daemon_alone_has_no_shards(capsys: pytest.CaptureFixture[str]) -> None:
+    status(OfState(STATE).drawn(), watch=False, by=None, interval_s=1.0)
+    text = capsys.readouterr().out
+    assert "pid 4711" in text
+    assert "shard" not in text
