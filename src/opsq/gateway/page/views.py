@@ -11,6 +11,8 @@ from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from opsq.documents.asking import ATTEMPTS, newest_events, running
 from opsq.documents.composing import chunk_document, submission_document
 from opsq.documents.submission_text import reason_text
@@ -207,18 +209,19 @@ def history(look: Look) -> dict[str, Any]:
     )
     after = query.get("after", "")
     request = m.History(daemon.next_id(), where, _number(after) if after else None, PLOTTED, newest_first=True)
-    page = daemon.call(request, m.HistoryRows)
-    rows = page.rows[:ROWS]
-    attempts = [event for event in page.rows if event.event != "dead"]  # which a failure tells, too
+    plotted = daemon.call(request, m.HistoryRows).rows
+    attempts = [event for event in plotted if event.event != "dead"]  # which a failure tells, too
+    page = daemon.call(replace(request, id=daemon.next_id(), limit=ROWS), m.HistoryRows)
     return {
         "page": page,
-        "rows": rows,
-        "next": rows[-1].seq if len(page.rows) > ROWS else page.next_after,
+        "rows": page.rows,
+        "plotted": plotted,
+        "next": page.next_after,  # of several shards, no event alone says where to go on
         "events": m.EVENTS,
         "plots": [
-            ("Chunks by how attempts ended", "count", counts_plot(attempts or page.rows)),
-            ("Longest attempt", "span", longest_plot(page.rows, "run")),
-            ("Longest wait before an attempt", "span", longest_plot(page.rows, "wait")),
+            ("Chunks by how attempts ended", "count", counts_plot(attempts or plotted)),
+            ("Longest attempt", "span", longest_plot(plotted, "run")),
+            ("Longest wait before an attempt", "span", longest_plot(plotted, "wait")),
         ],
     }
 
