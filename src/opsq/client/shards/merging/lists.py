@@ -5,6 +5,7 @@ It must not put pages together: `pages` does.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -90,14 +91,18 @@ class _OwnPlaces(Gathering[Q, R]):
         self._starts: Places | None = None if after is None else cursors.places(type(request), after)
 
     def ask(self, shards: Sequence[int]) -> dict[int, m.Request]:
-        """Those that have more, each for its part of the page."""
+        """Those that have more."""
         starts = self._starts = (
             dict.fromkeys(shards)
             if self._starts is None
             else {shard: place for shard, place in self._starts.items() if shard in shards}
         )
-        limit = share(self.request.limit, len(starts))  # type: ignore[union-attr]
+        limit = self._limit(len(starts))
         return {shard: replace(self.request, after=place, limit=limit) for shard, place in starts.items()}
+
+    @abstractmethod
+    def _limit(self, shards_count: int) -> int:
+        """How many rows each is asked for."""
 
     def _number(
         self, page: MergedPage[V], pieces: dict[int, Piece[V]], answers: dict[int, Any], place_of: Any
@@ -117,6 +122,9 @@ class Events(_OwnPlaces[m.History, m.HistoryRows]):
     def __init__(self, request: m.History, addresses: Mapping[int, str], cursors: Cursors) -> None:
         super().__init__(request, addresses, cursors, request.after)
         self._sign = -1 if request.newest_first else 1
+
+    def _limit(self, shards_count: int) -> int:
+        return share(self.request.limit, shards_count)
 
     def answer(self, answers: dict[int, m.HistoryRows]) -> m.HistoryRows:
         """What happened first, or last."""
@@ -140,10 +148,13 @@ class Events(_OwnPlaces[m.History, m.HistoryRows]):
 
 
 class RunningChunks(_OwnPlaces[m.Running, m.RunningChunks]):
-    """What runs, those first that have run longest."""
+    """What runs, those first that have run longest; as many as a page may have, since most ask for one page only."""
 
     def __init__(self, request: m.Running, addresses: Mapping[int, str], cursors: Cursors) -> None:
         super().__init__(request, addresses, cursors, None if request.after is None else request.after[0])
+
+    def _limit(self, shards_count: int) -> int:
+        return self.request.limit
 
     def answer(self, answers: dict[int, m.RunningChunks]) -> m.RunningChunks:
         """Those of all."""
