@@ -10,7 +10,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Self, TypeVar
 
-from opsq.client.core.transport import dial, expect
+from opsq.client.core.transport import expect
+from opsq.client.shards.dialling import dial
 from opsq.client.sync.connection import Connection
 from opsq.errors import Unreachable
 from opsq.wire.messages import ErrorReply, NewSubmission, Reply, Submit, Submitted

@@ -13,6 +13,9 @@ import msgspec
 
 from opsq.units import format_duration, format_number, format_size, parse_duration, parse_size, split_address
 
+SHARD_MAX = 1023
+"""The highest number of a shard: an id has 10 bits for it."""
+
 
 class Kind(msgspec.Struct, frozen=True):
     """How values of a setting are read, and how they are written so that they can be read again.
@@ -64,14 +67,34 @@ def _address(given: object) -> str:
 
 
 def _daemon_address(given: object) -> str:
-    """HOST:PORT, maybe with tls:// in front and files behind, or nothing."""
+    """HOST:PORT, maybe with tls:// in front and files behind, or a path; several with commas, @FILE, or nothing."""
     found = _text(given)
-    plain = found.removeprefix("tcp://")
-    if found.startswith("tls://"):
-        plain = found.removeprefix("tls://").partition("?")[0]
-    if found:
-        split_address(plain)
+    if not found.startswith("@"):
+        for part in found.split(",") if found else ():
+            plain = part.strip().removeprefix("tcp://")
+            if plain.startswith("tls://"):
+                split_address(plain.removeprefix("tls://").partition("?")[0])
+            elif "/" not in plain:
+                split_address(plain)
     return found
+
+
+def _numbers(given: object) -> frozenset[int]:
+    """Numbers and ranges of them with commas between, as in 0-3,7; or nothing."""
+    found: set[int] = set()
+    for part in str(given).split(",") if given else ():
+        first, dash, last = part.strip().partition("-")
+        if not (first.isascii() and first.isdigit() and (not dash or (last.isascii() and last.isdigit()))):
+            raise ValueError(f"{given!r} is not like 0-3,7")
+        if int(last or first) < int(first) or int(last or first) > SHARD_MAX:
+            raise ValueError(f"{part.strip()!r} is no range of shards: they have the numbers 0 to {SHARD_MAX}")
+        found |= set(range(int(first), int(last or first) + 1))
+    return frozenset(found)
+
+
+def _ranges(numbers: frozenset[int]) -> str:
+    """Numbers as `_numbers` reads them."""
+    return ",".join(map(str, sorted(numbers)))
 
 
 def _mode(given: object) -> int:
@@ -168,5 +191,7 @@ OPTIONAL_PATH = Kind(lambda given: given and _path(given), metavar=PATH.metavar)
 STORE = Kind(_store, metavar="URL")
 ADDRESS = Kind(_address, metavar="HOST:PORT")
 DAEMON_ADDRESS = Kind(_daemon_address, metavar="[tls://]HOST:PORT")
+KEY = Kind(_text, metavar="KEY")
+SHARDS = Kind(_numbers, _ranges, "N-M")
 MODE = Kind(_mode, "0{:o}".format, "MODE")
 BOOLEAN = Kind(_boolean, lambda value: "true" if value else "false", "")

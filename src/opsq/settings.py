@@ -35,6 +35,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     socket: str
     socket_mode: int
     address: str
+    shard_by: str
+    shards: frozenset[int]
     tls_ca_file: str
     tls_client_cert_file: str
     tls_client_key_file: str
@@ -297,8 +299,19 @@ SETTINGS: tuple[Setting, ...] = (
         "address",
         kind.DAEMON_ADDRESS,
         "",
-        "HOST:PORT of a daemon to reach over TCP in place of the socket; with TLS tls://HOST:PORT",
+        "HOST:PORT of a daemon to reach over TCP in place of the socket; with TLS tls://HOST:PORT;"
+        " several with commas, or @FILE with one on each line, for shards",
         is_clients=True,
+    ),
+    Setting(
+        "shard_by",
+        kind.KEY,
+        "",
+        "the metadata key whose value says on which shard a submission goes; empty: where there is most room",
+        is_clients=True,
+    ),
+    Setting(
+        "shards", kind.SHARDS, frozenset(), "consumers take chunks of these shards only, as in 0-3,7", is_clients=True
     ),
     Setting(
         "tls_ca_file",

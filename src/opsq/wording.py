@@ -56,6 +56,37 @@ REFUSALS: dict[str, str] = {
     "storage_full": (
         "The storage is full, so nothing is accepted or handed out.\n{removable} The daemon then continues by itself."
     ),
+    # Shards.
+    "shard_away": "Shard {shard} does not answer.\n{why}",
+    "no_shard": "None of the shards answers: {addresses}.\nAre they started with --listen?",
+    "shard_without_number": (
+        "The daemon at {address} has no number, and is to be one of several.\n"
+        "Start each with a number of its own: `opsq start --shard N`."
+    ),
+    "shards_alike": "The daemons at {addresses} are both shard {shard}.\nEach needs a number of its own.",
+    "stores_differ": (
+        "Shards {first} and {second} keep content in different stores.\nStart all of them with the same --store."
+    ),
+    "submission_elsewhere": (
+        "Submission {submission_id} belongs to shard {shard}, and the addresses are those of shards {shards}.\n"
+        "Add the address of that shard."
+    ),
+    "shard_not_known": "The shard of this chunk is not among the addresses.",
+    "one_shard_only": "{request} concerns one daemon.\nName that one alone, with --address or --socket.",
+    "key_not_known": (
+        "Shard {shard} does not answer, and may have a submission with this key already.\nTry again when it is back."
+    ),
+    "schedule_not_known": (
+        "Shard {shard} does not answer, and may have the schedule {name}.\nTry again when it is back."
+    ),
+    "pair_over_shards": (
+        "A submission cannot wait for a pair here: those that have it may be on any shard.\n"
+        "Name the submissions that it waits for by their ids."
+    ),
+    "dependencies_apart": (
+        "A submission cannot wait for others on several shards ({shards}).\nSubmit them with the same --shard-by value."
+    ),
+    "dependency_elsewhere": "A submission to wait for is on shard {shard}, which is not among the addresses.",
     # Schedules.
     "unknown_schedule": "There is no schedule {name}.\n`opsq schedule list` lists them.",
     "schedule_exists": "There is a schedule {name} already.\n`opsq schedule edit {name}` changes it.",

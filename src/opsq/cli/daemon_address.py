@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 
-from opsq.client.core.address import address_of, read_token
+from opsq.client.core.address import address_of, is_local, read_token
 from opsq.client.sync.connection import Connection
 from opsq.errors import InvalidStrategy, UsageError
 from opsq.settings import Settings, load
@@ -67,7 +67,7 @@ def refuse_address(settings: Settings) -> None:
 def connect(settings: Settings, *, reconnect_s: float = 0.0, name: str = "", claim: Claim | None = None) -> Connection:
     """A greeted connection to the daemon that the settings name; `status` lists it as `name`."""
     address = address_of(settings)
-    token = "" if isinstance(address, str) else read_token(settings)
+    token = "" if is_local(address) else read_token(settings)
     return Connection.open(
         address, name=name or f"cli-{os.getpid()}", token=token, reconnect_s=reconnect_s, claim=claim
     )

@@ -29,7 +29,6 @@ from opsq.daemon.greeting import Greeting, check_version, welcome
 from opsq.daemon.host import Host
 from opsq.daemon.origin import local_user, place, token_holder, user_and_host
 from opsq.daemon.permissions import LOCAL, check_permitted, straight
-from opsq.daemon.reply_frames import write_replies
 from opsq.errors import OpsqError, ProtocolError, Refused, TimedOut
 from opsq.queue.engine import Peer
 from opsq.units import format_size
@@ -48,6 +47,7 @@ from opsq.wire.messages import (
     Stop,
     Vacuum,
 )
+from opsq.wire.reply_frames import write_replies
 from opsq.wire.roles import OPERATOR
 
 _RESERVES = frozenset({Reserve, CompleteAndReserve})

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import ParamSpec, TypeVar
 
-from opsq.client.aio.link import AsyncLink
+from opsq.client.core.async_link import AsyncLink
 from opsq.errors import Unreachable
 from opsq.wire.impossible_fields import checked
 from opsq.wire.messages import Request

@@ -11,9 +11,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from opsq.client.aio.link import AsyncLink
 from opsq.client.aio.queue import AsyncQueue
-from opsq.client.core.address import Address
+from opsq.client.core.address import Target
+from opsq.client.core.async_link import AsyncLink
 from opsq.errors import NotPermitted, OpsqError, TooManyConnections, Unreachable
 
 TOKENS_LIMIT = 256
@@ -64,7 +64,7 @@ class Connections:
         token: that of the gateway itself; "" where the socket needs none.
     """
 
-    def __init__(self, address: Address, *, name: str, token: str) -> None:
+    def __init__(self, address: Target, *, name: str, token: str) -> None:
         self.address = address
         self._name = name
         self._own_token = token

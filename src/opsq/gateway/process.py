@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 import uvicorn
 
 from opsq import traces
-from opsq.client.core.address import Address
+from opsq.client.core.address import Target
 from opsq.daemon.process_setup import collect_rarely, notify, raise_descriptors
 from opsq.daemon.sockets import ListeningSocket, bind_tcp, bind_unix, take_inherited
 from opsq.gateway.access import Exposure, is_loopback
@@ -108,7 +108,7 @@ def _is_unexpected(record: logging.LogRecord) -> bool:
 
 def serve(
     listening: ListeningSocket,
-    address: Address,
+    address: Target,
     token: str,
     on_ready: Callable[[], None],
     *,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from opsq.client.core.address import parse_address
-from opsq.client.core.transport import dial
+from opsq.client.shards.dialling import dial
 from opsq.client.sync.connection import Connection
 from opsq.errors import NotFound, NotPermitted, ProtocolError, TimedOut, Unreachable, UsageError, VersionMismatch
 from opsq.wire.frames import encode, request_reader

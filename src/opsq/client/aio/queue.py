@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from opsq import traces
 from opsq.client.aio.chunk import AsyncChunk
 from opsq.client.aio.consumer import AsyncConsumer
-from opsq.client.aio.link import AsyncLink
 from opsq.client.aio.submission import AsyncSubmission
 from opsq.client.core import new_submission
-from opsq.client.core.address import Address, TlsAddress, find_daemon
+from opsq.client.core.address import Target, TlsAddress, find_daemon
 from opsq.client.core.administration import AsyncRules
 from opsq.client.core.arguments import converted, count, pairs
+from opsq.client.core.async_link import AsyncLink
 from opsq.client.core.consume_options import ConsumerOptions
 from opsq.client.core.content_access import Contents
 from opsq.client.core.events import AsyncEventCalls
@@ -30,6 +30,7 @@ from opsq.client.core.operation_chunks import chunks_of
 from opsq.client.core.operations import formats
 from opsq.client.core.result_pages import CLOSED_REASON, NAMED_DEAD_COUNT, OnClose, check_on_close, failure
 from opsq.client.core.schedules import AsyncScheduleCalls
+from opsq.client.shards.dialling import dial_plain
 from opsq.errors import Conflict, OpsqError, Unreachable, WorkFailed
 from opsq.ids import parse_submission_id
 from opsq.wire.messages import (
@@ -59,7 +60,7 @@ class AsyncQueue(AsyncRules, AsyncScheduleCalls, AsyncEventCalls, AsyncMaintenan
     link: AsyncLink
     contents: Contents
 
-    def __init__(self, address: Address, *, name: str, token: str, reconnect_s: float | None) -> None:
+    def __init__(self, address: Target, *, name: str, token: str, reconnect_s: float | None) -> None:
         self._address = address
         self._name = name
         self._token = token
@@ -258,7 +259,7 @@ class AsyncQueue(AsyncRules, AsyncScheduleCalls, AsyncEventCalls, AsyncMaintenan
             self.contents.close()
 
     def _make_link(self, **options: Any) -> AsyncLink:
-        return AsyncLink(self._address, name=self._name, token=self._token, **options)
+        return AsyncLink(self._address, name=self._name, token=self._token, connect=dial_plain, **options)
 
 
 def connect_async(
@@ -268,12 +269,13 @@ def connect_async(
     token: str | None = None,
     name: str = "",
     reconnect_s: float | None = 30.0,
+    shard_by: str = "",
 ) -> AsyncQueue:
     """Connect to a daemon: `async with opsq.connect_async() as queue`. The arguments are those of `connect`.
 
     Raises:
         UsageError: a setting or the address cannot be understood.
     """
-    target, found = find_daemon(address, state_dir=state_dir, token=token)
+    target, found = find_daemon(address, state_dir=state_dir, token=token, shard_by=shard_by)
     name = name or f"{socket.gethostname()}-{os.getpid()}"
     return AsyncQueue(target, name=name, token=found, reconnect_s=reconnect_s)

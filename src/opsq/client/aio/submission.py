@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from opsq.client.aio.link import AsyncLink
 from opsq.client.core.arguments import seconds
+from opsq.client.core.async_link import AsyncLink
 from opsq.client.core.content_access import Contents
 from opsq.client.core.held_block import Result
 from opsq.client.core.result_pages import ResultCursor, bad_result_logger, only_described, request_parts

@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from opsq.client.aio.link import AsyncLink
 from opsq.client.core.arguments import check_result, seconds
+from opsq.client.core.async_link import AsyncLink
 from opsq.client.core.consume_options import OnLost
 from opsq.client.core.consumer_base import CLOSE_S, Ask, ConsumerBase
 from opsq.client.core.content_access import Contents

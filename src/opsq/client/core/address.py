@@ -31,8 +31,26 @@ class TlsAddress(NamedTuple):
     key_file: str = ""
 
 
+class ShardedAddress(NamedTuple):
+    """Daemons that are one queue to their client.
+
+    Args:
+        parts: the address of each.
+        file: has an address on each line instead, and is read again when it changes; empty: there is none.
+        shard_by: the key of the metadata whose value says where a submission goes; empty: where there is most room.
+        served: consumers take chunks of these shards only; empty: of all.
+    """
+
+    parts: tuple[str | tuple[str, int] | TlsAddress, ...]
+    file: str = ""
+    shard_by: str = ""
+    served: frozenset[int] = frozenset()
+
+
 Address = str | tuple[str, int] | TlsAddress
 """Where a daemon listens: the path of a Unix socket, or host and port, with or without TLS."""
+Target = Address | ShardedAddress
+"""What a client connects to."""
 
 _TLS_FILES = {"ca": "ca_file", "cert": "cert_file", "key": "key_file"}
 
@@ -66,6 +84,45 @@ def parse_address(text: str) -> Address:
     return _host_and_port(text, text)
 
 
+def parse_target(text: str) -> Target:
+    """Read the address of a daemon, several with commas between them, or `@FILE`, which has one on each line.
+
+    Raises:
+        UsageError: as `parse_address`; or two of them are the same.
+        InputUnreadable: the file cannot be read.
+    """
+    if text.startswith("@"):
+        return ShardedAddress(read_addresses(text[1:]), text[1:])
+    if "," not in text:
+        return parse_address(text)
+    return ShardedAddress(_each(text.split(",")))
+
+
+def read_addresses(path: str) -> tuple[Address, ...]:
+    """The addresses in a file: one on each line, without empty lines and those that begin with #.
+
+    Raises:
+        UsageError: one cannot be understood, two are the same, or there is none.
+        InputUnreadable: the file cannot be read.
+    """
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            lines = [line.strip() for line in file]
+    except OSError as error:
+        raise InputUnreadable(f"The addresses of the shards cannot be read: {path}: {error.strerror}.") from error
+    return _each([line for line in lines if line and not line.startswith("#")], path)
+
+
+def _each(texts: list[str], path: str = "") -> tuple[Address, ...]:
+    found = tuple(parse_address(text.strip()) for text in texts if text.strip())
+    if not found:
+        raise UsageError(f"There is no address in {path or repr(','.join(texts))}.")
+    for address in found:
+        if found.count(address) > 1:
+            raise UsageError(f"{show_address(address)} is named twice{f' in {path}' if path else ''}.")
+    return found
+
+
 def _host_and_port(text: str, whole: str) -> tuple[str, int]:
     host, _, port = text.removeprefix("tcp://").rpartition(":")
     if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
@@ -75,15 +132,19 @@ def _host_and_port(text: str, whole: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def show_address(address: Address) -> str:
+def show_address(address: Target) -> str:
     """An address as messages name it."""
     if isinstance(address, str):
         return address
+    if isinstance(address, ShardedAddress):
+        return f"@{address.file}" if address.file else ",".join(map(show_address, address.parts))
     return ("tls://" if isinstance(address, TlsAddress) else "") + format_address(*address[:2])
 
 
-def write_address(address: Address) -> str:
-    """An address that `parse_address` reads again, with all its files."""
+def write_address(address: Target) -> str:
+    """An address that `parse_target` reads again, with all its files."""
+    if isinstance(address, ShardedAddress) and not address.file:
+        return ",".join(map(write_address, address.parts))
     if not isinstance(address, TlsAddress):
         return show_address(address)
     from urllib.parse import urlencode
@@ -92,11 +153,31 @@ def write_address(address: Address) -> str:
     return show_address(address) + (f"?{urlencode(files)}" if files else "")
 
 
-def address_of(settings: Settings) -> Address:
+def address_of(settings: Settings) -> Target:
     """Where the settings say that the daemon is: their address, if no --socket was given, else their socket."""
     if not settings.address or settings.source("socket") == "--socket":
         return settings.socket
-    return _with_files(parse_address("tcp://" * ("://" not in settings.address) + settings.address), settings)
+    return complete(parse_target(settings.address), settings)
+
+
+def complete(address: Target, settings: Settings) -> Target:
+    """An address with what it does not say itself and the settings do: files for TLS, and what concerns shards."""
+    if not isinstance(address, ShardedAddress):
+        return _with_files(address, settings)
+    return address._replace(
+        parts=tuple(_with_files(part, settings) for part in address.parts),
+        shard_by=address.shard_by or settings.shard_by,
+        served=address.served or settings.shards,
+    )
+
+
+def _by(address: Target, shard_by: str) -> Target:
+    return address._replace(shard_by=shard_by) if shard_by and isinstance(address, ShardedAddress) else address
+
+
+def is_local(address: Target) -> bool:
+    """Whether it needs no token: only sockets of this machine are in it."""
+    return all(isinstance(part, str) for part in (address.parts if isinstance(address, ShardedAddress) else [address]))
 
 
 def _with_files(address: Address, settings: Settings) -> Address:
@@ -112,11 +193,12 @@ def _with_files(address: Address, settings: Settings) -> Address:
 
 
 def find_daemon(
-    address: str | os.PathLike[str] | tuple[str, int] | TlsAddress | None,
+    address: str | os.PathLike[str] | tuple[str, int] | TlsAddress | ShardedAddress | None,
     *,
     state_dir: str | os.PathLike[str] | None = None,
     token: str | None = None,
-) -> tuple[Address, str]:
+    shard_by: str = "",
+) -> tuple[Target, str]:
     """Address and token for the arguments of `connect`.
 
     Raises:
@@ -127,18 +209,21 @@ def find_daemon(
         from opsq.settings import load
 
         settings = load({"state_dir": None if state_dir is None else os.fspath(state_dir)})
-        target = settings.socket if state_dir is not None else address_of(settings)
-        if isinstance(target, str):
+        target = _by(settings.socket if state_dir is not None else address_of(settings), shard_by)
+        if is_local(target):
             return target, ""
         return target, read_token(settings) if token is None else token
-    target = address if isinstance(address, tuple) else parse_address(path_of("address", address))
+    target = _by(address if isinstance(address, tuple) else parse_target(path_of("address", address)), shard_by)
     if isinstance(target, str):
         return target, ""
-    if token is None or (isinstance(target, TlsAddress) and not isinstance(address, tuple)):
+    is_complete = isinstance(address, tuple) or not isinstance(target, TlsAddress | ShardedAddress)
+    if token is None or not is_complete:
         from opsq.settings import load
 
         settings = load()
-        target = _with_files(target, settings)
+        target = complete(target, settings)
+        if is_local(target):
+            return target, ""
         token = read_token(settings) if token is None else token
     return target, token
 

@@ -68,7 +68,11 @@ class PendingRequests:
     def forget(self, requests: Sequence[Request]) -> None:
         """Forget requests: their answers will be dropped."""
         for request in requests:
-            self._pending.pop(id_of(request), None)
+            self.give_up(id_of(request))
+
+    def give_up(self, request_id: int) -> None:
+        """Forget one request."""
+        self._pending.pop(request_id, None)
 
     def take_waiter(self, reply: Reply) -> OnReply | None:
         """Who waits for this answer; None: no caller. What it ends is forgotten."""
@@ -156,6 +160,11 @@ class LinkBase:
     def is_idle(self) -> bool:
         """Whether no request waits for its answer."""
         return not self._pending
+
+    def give_up(self, request_id: int) -> None:
+        """Drop the answer to a request, and do not send it again."""
+        with self._state:
+            self._pending.give_up(request_id)
 
     def _pause_s(self) -> float:
         """How long after a heartbeat the next is due: a third of the shortest reservation, or what the daemon says."""

@@ -12,7 +12,9 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from opsq.client.core.address import Address, TlsAddress, show_address
+from msgspec.structs import replace
+
+from opsq.client.core.address import Address, ShardedAddress, Target, show_address
 from opsq.errors import NotPermitted, ProtocolError, Unreachable, UsageError
 from opsq.paths import SOCKET_PATH_LIMIT_BYTES, short_socket_owner
 from opsq.peer_credentials import peer_uid
@@ -118,24 +120,6 @@ class Backoff:
         return pause_s * (0.5 + os.urandom(1)[0] / 510)  # the random module costs a hot verb 2 ms
 
 
-def dial(address: Address) -> socket.socket | TlsSocket:
-    """A socket connected to `address`, with TLS if that has it.
-
-    Raises:
-        OpsqError: as `connected_socket`; for TLS, as `tls.wrap`.
-    """
-    peer = connected_socket(address)
-    if not isinstance(address, TlsAddress):
-        return peer
-    from opsq.client.core.tls import wrap
-
-    try:
-        return wrap(peer, address)
-    except BaseException:
-        peer.close()
-        raise
-
-
 def connected_socket(address: Address) -> socket.socket:
     """A socket connected to `address`; TLS has not begun.
 
@@ -182,10 +166,14 @@ def connected_socket(address: Address) -> socket.socket:
     return peer
 
 
-def is_own(peer: socket.socket | TlsSocket) -> bool:
-    """Whether the daemon at the other end runs on this machine as this user or root."""
+def with_owner(peer: socket.socket | TlsSocket, address: Target) -> Callable[[Welcome], Welcome]:
+    """What has a greeting say whether the daemon at the other end runs on this machine as this user or root.
+
+    A router, which is of this process, knows that of its shards.
+    """
     uid = peer_uid(peer)
-    return uid is not None and is_trusted(uid)
+    is_own = uid is not None and is_trusted(uid)
+    return lambda welcome: welcome if isinstance(address, ShardedAddress) else replace(welcome, is_own=is_own)
 
 
 def _check_owner(peer: socket.socket, path: str) -> None:

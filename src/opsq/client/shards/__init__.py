@@ -1,4 +1,5 @@
-"""One queue made of several daemons, each the only owner of its file: a router inside the client's process.
+"""A client over several daemons, each of which owns a part of the submissions: its shards are one queue to it.
 
-It must not know how a client uses the queue, and decides nothing that a daemon decides.
+A **router** runs in a thread of the client's process. It speaks the protocol of a daemon with the client, over a pair
+of sockets, and with each shard as any client does; so nothing else of a client knows that there are several.
 """

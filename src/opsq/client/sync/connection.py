@@ -15,9 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from msgspec.structs import replace
-
-from opsq.client.core.address import Address, TlsAddress, show_address
+from opsq.client.core.address import Target, TlsAddress, show_address
 from opsq.client.core.transport import (
     DIAL_S,
     FRAME_LIMIT_BYTES,
@@ -25,12 +23,12 @@ from opsq.client.core.transport import (
     REPLY_LIMIT_BYTES,
     TLS_HINT,
     Backoff,
-    dial,
     expect,
     frames,
     here,
-    is_own,
+    with_owner,
 )
+from opsq.client.shards.dialling import dial
 from opsq.errors import OpsqError, TimedOut, Unreachable
 from opsq.wire.frames import reply_reader
 from opsq.wire.messages import (
@@ -79,7 +77,7 @@ class Connection:
     def __init__(
         self,
         peer: socket.socket | TlsSocket,
-        address: Address,
+        address: Target,
         *,
         name: str = "",
         token: str = "",
@@ -99,7 +97,7 @@ class Connection:
         peer.setblocking(False)
         try:
             welcome = self.call(Hello(self.next_id(), VERSION, name, token, claim, *here()), Welcome, DIAL_S)
-            self.welcome = replace(welcome, is_own=is_own(peer))
+            self.welcome = with_owner(peer, address)(welcome)
         except TimedOut as error:
             self.close()
             raise Unreachable(f"The daemon at {show_address(address)} accepts but does not answer.") from error
@@ -112,7 +110,7 @@ class Connection:
 
     @classmethod
     def open(
-        cls, address: Address, *, name: str = "", token: str = "", reconnect_s: float = 0.0, claim: Claim | None = None
+        cls, address: Target, *, name: str = "", token: str = "", reconnect_s: float = 0.0, claim: Claim | None = None
     ) -> Connection:
         """Dial and greet, again and again for up to `reconnect_s` seconds while no daemon answers.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, Unpack
 
 from opsq.client.core import arguments
-from opsq.client.core.address import TlsAddress, find_daemon
+from opsq.client.core.address import ShardedAddress, TlsAddress, find_daemon
 from opsq.client.core.administration import Rules
 from opsq.client.core.consume_options import ConsumerOptions
 from opsq.client.core.events import EventCalls
@@ -129,34 +129,40 @@ def connect(
     token: str | None = None,
     name: str = "",
     reconnect_s: float | None = 30.0,
+    shard_by: str = "",
 ) -> Queue:
-    """Connect to a daemon.
+    """Connect to a daemon, or to several that are one queue.
 
     Args:
         address: a socket path, `host:port`, (host, port), or with TLS `tls://host:port?ca=FILE&cert=FILE&key=FILE`,
-            where settings fill in what is left out; None: as the settings say (environment, files, defaults).
+            where settings fill in what is left out; several with commas between them, or `@FILE` with one on each line;
+            None: as the settings say (environment, files, defaults).
         state_dir: the daemon's state folder, in place of an address.
         token: for TCP; None: as the settings say.
         name: what consumers are called in `status`.
         reconnect_s: how many seconds calls try again when the connection breaks; None: for ever. (Consumers have their
             own.)
+        shard_by: of several daemons, the metadata key whose value says where a submission goes; empty: as the settings
+            say, by default where there is most room.
 
     Raises:
         Unreachable: no daemon answers.
         NotPermitted: the socket belongs to another user, or the token is wrong.
         VersionMismatch, TooManyConnections: the daemon says so.
     """
-    return Queue(dial_to(address, state_dir=state_dir, token=token, name=name), reconnect_s=reconnect_s)
+    open_wire = dial_to(address, state_dir=state_dir, token=token, name=name, shard_by=shard_by)
+    return Queue(open_wire, reconnect_s=reconnect_s)
 
 
 def dial_to(
-    address: str | os.PathLike[str] | tuple[str, int] | TlsAddress | None,
+    address: str | os.PathLike[str] | tuple[str, int] | TlsAddress | ShardedAddress | None,
     *,
     state_dir: str | os.PathLike[str] | None = None,
     token: str | None = None,
     name: str = "",
+    shard_by: str = "",
 ) -> Dial:
     """What opens connections for the arguments of `connect`."""
-    target, token = find_daemon(address, state_dir=state_dir, token=token)
+    target, token = find_daemon(address, state_dir=state_dir, token=token, shard_by=shard_by)
     name = name or f"{socket.gethostname()}-{os.getpid()}"
     return lambda: Connection.open(target, name=name, token=token)

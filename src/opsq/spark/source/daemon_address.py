@@ -13,7 +13,7 @@ import time
 
 import msgspec
 
-from opsq.client.core.address import Address, TlsAddress, find_daemon, show_address
+from opsq.client.core.address import Address, ShardedAddress, Target, TlsAddress, find_daemon, is_local, show_address
 from opsq.client.core.transport import Dial, Wire
 from opsq.client.sync.queue import Queue, dial_to
 from opsq.content.content_store import Store
@@ -29,7 +29,7 @@ PLAN_PATIENCE_S = 5.0
 AWAY_S = 30.0
 """How long no daemon answers before that is said."""
 _PAUSE_S = 0.25
-_met: set[Address] = set()
+_met: set[Target] = set()
 """Where this process has met a daemon."""
 _log = logging.getLogger("opsq")
 
@@ -37,7 +37,7 @@ _log = logging.getLogger("opsq")
 class Absence:
     """Says once that no daemon has answered for 30 seconds, and once that it is back, as long as somebody asks."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Target) -> None:
         self._place = show_address(address)
         self._since: float | None = None
         self._is_said = False
@@ -69,7 +69,7 @@ class Daemon(msgspec.Struct, frozen=True):
         host: of the process that found it.
     """
 
-    address: Address
+    address: Target
     token: str
     host: str = ""
 
@@ -129,7 +129,7 @@ class Daemon(msgspec.Struct, frozen=True):
 
     def _unreachable(self, error: OpsqError) -> Unreachable:
         here = socket.gethostname()
-        if isinstance(self.address, str):
+        if is_local(self.address):
             hint = (
                 f"Is it running on {here}? A socket is a file of one machine: for executors on others start it with "
                 "`opsq start --listen HOST:PORT`, and give the options address=HOST:PORT and tokenFile."
@@ -176,10 +176,18 @@ def resolve(options: DaemonOptions) -> Daemon:
         InputUnreadable: a token is needed, and its file cannot be read.
     """
     address, token = find_daemon(options.address, state_dir=options.state_dir, token=options.token)
-    if isinstance(address, TlsAddress):  # executors run in other folders
-        files = [path and os.path.abspath(path) for path in address[2:]]
-        address = TlsAddress(address.host, address.port, *files)
+    if isinstance(address, ShardedAddress):
+        address = address._replace(parts=tuple(map(_anywhere, address.parts)), file="")
+    elif isinstance(address, TlsAddress):
+        address = _anywhere(address)
     return Daemon(address, token, socket.gethostname())
+
+
+def _anywhere(address: Address) -> Address:
+    """An address that means the same in other folders, in which executors run."""
+    if not isinstance(address, TlsAddress):
+        return address
+    return TlsAddress(address.host, address.port, *[path and os.path.abspath(path) for path in address[2:]])
 
 
 def store_of(queue: Queue) -> StoreAccess:

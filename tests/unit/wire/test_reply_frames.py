@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from opsq.daemon.reply_frames import write_replies
 from opsq.errors import Bug, OpsqError
 from opsq.wire.frames import reply_reader
 from opsq.wire.messages import Alive, Changed, Checked, ErrorReply, Reply
+from opsq.wire.reply_frames import write_replies
 
 
 class Written:

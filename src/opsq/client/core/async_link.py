@@ -1,6 +1,6 @@
-"""The link of asyncio programs: the same requests, answers, heartbeats and reconnects as link.py, on one event loop.
+"""The link of asyncio programs, and of routers: the same as `sync.link`, on one event loop.
 
-This file owns the asyncio transport; what is pending and what is resent is decided in pending_requests.py, as for
+This file owns the asyncio transport; what is pending and what is resent is decided in `pending_requests`, as for
 blocking callers.
 """
 
@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from msgspec.structs import replace
-
-from opsq.client.core.address import Address, TlsAddress, show_address
+from opsq.client.core.address import ShardedAddress, Target, TlsAddress, show_address
 from opsq.client.core.pending_requests import Holdings, LinkBase, OnPush, OnReply, id_of
 from opsq.client.core.transport import (
     DIAL_S,
@@ -26,11 +25,11 @@ from opsq.client.core.transport import (
     expect,
     frames,
     here,
-    is_own,
+    with_owner,
 )
 from opsq.errors import OpsqError, ProtocolError, Refused, TimedOut, Unreachable, UsageError
 from opsq.wire.frames import reply_reader
-from opsq.wire.messages import VERSION, CancelWait, Heartbeat, Hello, Reply, Request, Welcome
+from opsq.wire.messages import VERSION, CancelWait, Claim, Heartbeat, Hello, Reply, Request, Welcome
 
 _FAREWELL_S = 1.0
 
@@ -41,7 +40,7 @@ class _Transport(asyncio.Protocol):
     """One connection: bytes in, messages out."""
 
     def __init__(
-        self, on_replies: Callable[[list[Reply]], None], on_end: Callable[[OpsqError], None], address: Address
+        self, on_replies: Callable[[list[Reply]], None], on_end: Callable[[OpsqError], None], address: Target
     ) -> None:
         self._on_replies = on_replies
         self._on_end = on_end
@@ -98,6 +97,11 @@ class _Transport(asyncio.Protocol):
             for frame in frames(requests, self.limit_bytes):
                 self._transport.write(frame)
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether the transport takes more."""
+        return self._writable.is_set()
+
     async def drained(self) -> None:
         """Wait until the transport takes more."""
         await self._writable.wait()
@@ -123,16 +127,22 @@ class _Transport(asyncio.Protocol):
             self._on_end(error)
 
 
-async def _open(make: Callable[[], _Transport], address: Address) -> tuple[_Transport, bool]:
-    """Dial, with TLS if the address has it; also whether the daemon is this user's own. Raises as `transport.dial`."""
+async def _open(
+    make: Callable[[], _Transport], address: Target, connect: Callable[[Any], socket.socket]
+) -> tuple[_Transport, Callable[[Welcome], Welcome]]:
+    """Dial, with TLS if the address has it; also what has the greeting say whose the daemon is.
+
+    Raises:
+        OpsqError: as `connect`; for TLS, as `tls.tls_failure` says.
+    """
     loop = asyncio.get_running_loop()
-    peer = await asyncio.to_thread(connected_socket, address)
+    peer = await asyncio.to_thread(connect, address)
     peer.setblocking(False)
-    if isinstance(address, str):
-        is_daemon_own = is_own(peer)
-        return (await loop.create_unix_connection(make, sock=peer))[1], is_daemon_own
+    known = with_owner(peer, address)
+    if isinstance(address, str | ShardedAddress):
+        return (await loop.create_unix_connection(make, sock=peer))[1], known
     if not isinstance(address, TlsAddress):
-        return (await loop.create_connection(make, sock=peer))[1], False
+        return (await loop.create_connection(make, sock=peer))[1], known
     from opsq.client.core.tls import client_context, tls_failure
 
     try:
@@ -144,30 +154,38 @@ async def _open(make: Callable[[], _Transport], address: Address) -> tuple[_Tran
         await asyncio.sleep(0)  # the event loop closes its transport in the next turn
         peer.close()
         raise tls_failure(address, error) from error
-    return transport, False
+    return transport, known
 
 
 class AsyncLink(LinkBase):
-    """Requests and answers over a connection that may break, for one event loop. Made by `open`.
+    """Requests and answers over a connection that may break, for one event loop.
 
-    The arguments are those of `Link`.
+    It is made by `open`, or dials by itself from `keep_dialling` on. The arguments are those of `Link`, and `on_state`,
+    which is told None when there is a connection, and why when it is lost or could not be made; `connect` makes a
+    socket that is connected to the address.
     """
 
     def __init__(
         self,
-        address: Address,
+        address: Target,
         *,
         name: str,
         token: str,
+        claim: Claim | None = None,
+        connect: Callable[[Any], socket.socket] = connected_socket,
         reconnect_s: float | None = None,
         holdings: Holdings | None = None,
         on_reclaimed: OnReply | None = None,
         on_push: OnPush | None = None,
+        on_state: Callable[[OpsqError | None], None] | None = None,
         shortest_s: Callable[[], float] | None = None,
     ) -> None:
         self._address = address
         self._name = name
         self._token = token
+        self._claim = claim
+        self._connect = connect
+        self._on_state = on_state
         super().__init__(
             reconnect_s=reconnect_s,
             holdings=holdings,
@@ -189,6 +207,10 @@ class AsyncLink(LinkBase):
         """
         self._begin(*await self._dial())
         return self
+
+    def keep_dialling(self) -> None:
+        """Make a connection as soon as that can be done; what is sent before waits for it."""
+        self.spawn(self._reconnect())
 
     def spawn(self, work: Coroutine[None, None, None]) -> None:
         """Run something beside until the link is closed."""
@@ -212,6 +234,11 @@ class AsyncLink(LinkBase):
             except UsageError:
                 self._pending.forget(requests)
                 raise
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the connection takes more; true without one."""
+        return self._transport is None or self._transport.is_writable
 
     async def drained(self) -> None:
         """Wait until the connection takes more."""
@@ -294,11 +321,11 @@ class AsyncLink(LinkBase):
             else:
                 self._ended(transport, error)
 
-        transport, is_daemon_own = await _open(lambda: _Transport(greeted, ended, self._address), self._address)
+        transport, known = await _open(lambda: _Transport(greeted, ended, self._address), self._address, self._connect)
         try:
-            transport.write([Hello(self.next_id(), VERSION, self._name, self._token, None, *here())])
+            transport.write([Hello(self.next_id(), VERSION, self._name, self._token, self._claim, *here())])
             async with asyncio.timeout(DIAL_S):
-                welcome = replace(expect(await answer, Welcome), is_own=is_daemon_own)
+                welcome = known(expect(await answer, Welcome))
         except TimeoutError as error:
             transport.close()
             await transport.closed()
@@ -322,6 +349,7 @@ class AsyncLink(LinkBase):
         if again:
             transport.write(again)
         self._plan_beat()
+        self._tell_state(None)
 
     def _received(self, replies: list[Reply]) -> None:
         self._unanswered_beats = 0
@@ -334,6 +362,7 @@ class AsyncLink(LinkBase):
         if self._transport is not transport or self._is_closed:
             return
         self._transport = None
+        self._tell_state(error)
         if isinstance(error, ProtocolError) or self._reconnect_s == 0:
             self._fail_all(error)
         self.spawn(self._reconnect())
@@ -346,10 +375,12 @@ class AsyncLink(LinkBase):
             try:
                 self._begin(*await self._dial())
             except (Unreachable, Refused) as error:
+                self._tell_state(error)
                 if self._reconnect_s is not None and time.monotonic() - lost_at >= self._reconnect_s:
                     lost_at = time.monotonic()
                     self._fail_all(error)
             except OpsqError as error:
+                self._tell_state(error)
                 self._fail_all(error)
             if self._transport is None:
                 await asyncio.sleep(pauses.next_s())
@@ -373,6 +404,10 @@ class AsyncLink(LinkBase):
         elif self._transport is not None:
             self._transport.close()
         self._plan_beat()
+
+    def _tell_state(self, problem: OpsqError | None) -> None:
+        if self._on_state is not None:
+            self._on_state(problem)
 
     def _fail_all(self, error: OpsqError) -> None:
         super()._fail_all(error)

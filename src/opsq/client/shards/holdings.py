@@ -1,0 +1,79 @@
+"""What a client holds of one shard, to be reclaimed when the connection to that shard is made anew.
+
+It does no I/O. Leases are not in it: they outlive connections by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from opsq.wire.messages import ChunkMask, HeldChunks, Reserved
+
+
+class _Part:
+    """Chunks that were granted together: those that are still held, and those of them that were started."""
+
+    __slots__ = ("held", "started", "token")
+
+    def __init__(self, token: HeldChunks) -> None:
+        self.token = token
+        self.held = token.granted
+        self.started = 0
+
+
+class Holdings:
+    """The chunks of one shard that were handed to this client."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[tuple[int, int], list[_Part]] = {}
+
+    def granted(self, reply: Reserved) -> None:
+        """The client is given these chunks."""
+        for grant in reply.grants:
+            token = HeldChunks(
+                grant.submission_id,
+                grant.block,
+                grant.mask,
+                reply.reservation_id,
+                grant.attempt,
+                grant.mask,
+                grant.mac,
+            )
+            self._blocks.setdefault((grant.submission_id, grant.block), []).append(_Part(token))
+
+    def started(self, chunks: Iterable[ChunkMask]) -> None:
+        """The client works on these chunks."""
+        for chunk in chunks:
+            for part in self._blocks.get((chunk.submission_id, chunk.block), ()):
+                part.started |= chunk.mask & part.held
+
+    def ended(self, held: Iterable[HeldChunks | ChunkMask]) -> None:
+        """The client holds these chunks no more."""
+        for chunks in held:
+            place = (chunks.submission_id, chunks.block)
+            parts = self._blocks.get(place, [])
+            for part in parts:
+                if isinstance(chunks, ChunkMask) or part.token.mac == chunks.mac:
+                    part.held &= ~chunks.mask
+                    part.started &= ~chunks.mask
+            left = [part for part in parts if part.held]
+            if left:
+                self._blocks[place] = left
+            else:
+                self._blocks.pop(place, None)
+
+    def told(self) -> tuple[list[HeldChunks], list[ChunkMask]]:
+        """What to reclaim, and what of it was started."""
+        held: list[HeldChunks] = []
+        started: list[ChunkMask] = []
+        for (submission_id, block), parts in self._blocks.items():
+            for part in parts:
+                token = part.token
+                held.append(
+                    HeldChunks(
+                        submission_id, block, part.held, token.reservation_id, token.attempt, token.granted, token.mac
+                    )
+                )
+                if part.started:
+                    started.append(ChunkMask(submission_id, block, part.started))
+        return held, started

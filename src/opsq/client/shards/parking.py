@@ -1,0 +1,212 @@
+"""A reserve call over shards: from one that has something, else parked at all until one has.
+
+It must not know connections. A consumer gets the chunks of one shard with each answer; what a second one grants at the
+same moment is given back at once, so that nobody holds more than was asked for.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from opsq.client.shards.shard import QUESTION_S, Shard
+from opsq.client.shards.shard_set import ShardSet
+from opsq.errors import Unreachable
+from opsq.wire.messages import ErrorReply, HeldChunks, Release, Reply, Reserve, Reserved, SubmissionContent
+
+
+class Parking:
+    """The reserve calls of one client.
+
+    Args:
+        shards: that may be asked.
+        say: gives the client its answer.
+        say_missing: tells it, once a call, which shards it waits for in vain.
+        later: calls something in so many seconds.
+    """
+
+    def __init__(
+        self,
+        shards: ShardSet,
+        say: Callable[[Reply], None],
+        say_missing: Callable[[int, Sequence[Shard]], None],
+        later: Callable[[float, Callable[[], None]], object],
+    ) -> None:
+        self.shards = shards
+        self.later = later
+        self._say = say
+        self._say_missing = say_missing
+        self._calls: dict[int, _Call] = {}
+        self._turn = 0
+        self._dry: set[Shard] = set()  # had nothing when they were asked last
+        self._untold: dict[int, SubmissionContent] = {}  # came with chunks that were given back
+
+    def reserve(self, request: Reserve) -> None:
+        """Begin a call."""
+        self._calls[request.id] = call = _Call(self, request)
+        call.begin(self.in_turn())
+
+    def cancel(self, request_id: int) -> bool:
+        """End a call now, as `CancelWait` does; False: there is none with this id."""
+        call = self._calls.get(request_id)
+        if call is not None:
+            call.end_wait()
+        return call is not None
+
+    def look_again(self) -> None:
+        """A shard has come, or gone: calls that wait park there too, or wait for it no more."""
+        for call in list(self._calls.values()):
+            call.look_again(self.in_turn())
+
+    def in_turn(self) -> list[Shard]:
+        """The shards, beginning with another one each time; those that had nothing come last."""
+        served = self.shards.served
+        if not served:
+            return []
+        self._turn = (self._turn + 1) % len(served)
+        served = served[self._turn :] + served[: self._turn]
+        return sorted(served, key=lambda shard: shard in self._dry)
+
+    # --- for calls ---
+
+    def is_dry(self, shard: Shard) -> bool:
+        """Whether the shard had nothing when it was asked last."""
+        return shard in self._dry
+
+    def heard(self, shard: Shard, reply: Reserved) -> None:
+        """Note whether a shard has work, and what it described."""
+        if reply.grants:
+            self._dry.discard(shard)
+        else:
+            self._dry.add(shard)
+        for described in reply.submissions:
+            self._untold[described.submission_id] = described
+
+    def answer(self, call: _Call, reply: Reply, shard: Shard | None = None) -> None:
+        """End a call with an answer."""
+        del self._calls[call.request.id]
+        if isinstance(reply, Reserved) and shard is not None:
+            if call.request.lease_s is None:
+                shard.holdings.granted(reply)
+            reply = replace(reply, submissions=list(self._untold.values()))
+            self._untold.clear()
+        self._say(replace(reply, id=call.request.id))
+
+    def tell_missing(self, call: _Call, shards: Sequence[Shard]) -> None:
+        """Tell the client which shards it waits for."""
+        self._say_missing(call.request.id, shards)
+
+
+class _Call:
+    """One reserve call that has no answer yet."""
+
+    def __init__(self, parking: Parking, request: Reserve) -> None:
+        self.request = request
+        self._parking = parking
+        self._deadline = math.inf if request.wait_s is None else time.monotonic() + request.wait_s
+        self._asked: dict[Shard, int] = {}  # who has not answered, and the id of what it was asked
+        self._probed: set[Shard] = set()  # have been asked before all were
+        self._empty: set[Shard] = set()  # could serve nothing more without a new submission
+        self._next: list[Shard] = []  # to be asked before all are
+        self._is_answered = False
+        self._is_cancelled = False
+        self._has_told = False
+
+    def begin(self, shards: Sequence[Shard]) -> None:
+        """Ask, one after the other, those that may have something; then park at all."""
+        self._next = [shard for shard in shards if not shard.is_away and not self._parking.is_dry(shard)]
+        if 0 < self._deadline < math.inf:
+            wait_s = max(self._deadline - time.monotonic(), 0.0) + QUESTION_S
+            self._parking.later(wait_s, self._end_late)
+        self.look_again(shards)
+
+    def look_again(self, shards: Sequence[Shard]) -> None:
+        """Ask the next; if there is none, park at every shard at which the call is not parked."""
+        if self._is_answered:
+            return
+        if self._is_cancelled:
+            self._end_if_over()
+            return
+        if self._next:
+            if not self._asked:
+                shard = self._next.pop(0)
+                self._probed.add(shard)
+                self._ask(shard, 0.0)
+            return
+        wait_s = None if self._deadline == math.inf else max(self._deadline - time.monotonic(), 0.0)
+        for shard in shards:
+            if shard not in self._asked and not shard.is_away and (wait_s != 0 or shard not in self._probed):
+                self._probed.add(shard)
+                self._ask(shard, wait_s)
+        self._end_if_over()
+        away = [shard for shard in shards if shard.is_away]
+        if away and not self._asked and not self._is_answered and not self._has_told:
+            self._has_told = True
+            self._parking.tell_missing(self, away)
+
+    def end_wait(self) -> None:
+        """Answer with nothing, as soon as no shard can grant anything any more."""
+        self._deadline = 0.0
+        self._is_cancelled = True
+        self._next.clear()
+        self._cancel_all()
+        self._end_if_over()
+
+    def _end_late(self) -> None:
+        """The time is over, and a shard that went away has not said so."""
+        if not self._is_answered:
+            self._finish(Reserved(0))
+
+    def _ask(self, shard: Shard, wait_s: float | None) -> None:
+        until_empty = self.request.until_empty and shard not in self._empty
+        request = replace(self.request, wait_s=wait_s, until_empty=until_empty)
+        self._asked[shard] = shard.ask(request, lambda reply: self._heard(shard, reply), QUESTION_S)
+
+    def _heard(self, shard: Shard, reply: Reply) -> None:
+        self._asked.pop(shard, None)
+        if isinstance(reply, Reserved):
+            self._parking.heard(shard, reply)
+            if reply.is_empty:
+                self._empty.add(shard)
+        if self._is_answered:
+            if isinstance(reply, Reserved) and reply.grants:
+                give_back(shard, reply)
+        elif isinstance(reply, Reserved) and reply.grants:
+            self._finish(reply, shard)
+        elif isinstance(reply, ErrorReply) and reply.code != Unreachable.code:
+            self._finish(reply)
+        else:
+            self.look_again(self._parking.in_turn())
+
+    def _end_if_over(self) -> None:
+        """Answer with nothing, if nobody can grant anything any more."""
+        if self._is_answered:
+            return
+        served = set(self._parking.shards.served)
+        is_empty = self.request.until_empty and bool(served) and self._empty >= served
+        if is_empty or (not self._asked and not self._next and time.monotonic() >= self._deadline):
+            self._finish(Reserved(0, is_empty=is_empty))
+
+    def _finish(self, reply: Reply, shard: Shard | None = None) -> None:
+        self._is_answered = True
+        self._next.clear()
+        self._parking.answer(self, reply, shard)
+        self._cancel_all()
+
+    def _cancel_all(self) -> None:
+        for shard, request_id in self._asked.items():
+            shard.cancel(request_id)
+
+
+def give_back(shard: Shard, reply: Reserved) -> None:
+    """Release chunks that nobody was given."""
+    held = [
+        HeldChunks(
+            grant.submission_id, grant.block, grant.mask, reply.reservation_id, grant.attempt, grant.mask, grant.mac
+        )
+        for grant in reply.grants
+    ]
+    shard.ask(Release(0, held), lambda _: None, math.inf)

@@ -1,0 +1,125 @@
+"""One Submit over shards, from the question who has its keys to the answer. Which shards it asks `placing` decides."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from opsq.client.shards.poll import Replies, code_of, is_gone, poll
+from opsq.client.shards.shard import WORK_S, Shard
+from opsq.errors import NoRoom, StorageFull, Unreachable
+from opsq.wire.messages import Capacity, CheckCapacity, Created, ErrorReply, NewSubmission, Reply, Submit, Submitted
+
+DRAINING = "draining"
+PASSED_OVER = frozenset({NoRoom.code, StorageFull.code, DRAINING})
+"""With these refusals nothing was stored."""
+
+
+def has_key(new: NewSubmission) -> bool:
+    """Whether there may be only one such submission."""
+    return new.unique_key is not None or new.idempotency_key is not None
+
+
+def room(reply: Reply) -> float:
+    """For how many chunks a shard has room; less than none if it would take no submission."""
+    if not isinstance(reply, Capacity):
+        return -1.0
+    return math.inf if reply.left_count is None else reply.left_count
+
+
+class Placement:
+    """The submissions of one Submit, and where each may still go.
+
+    Args:
+        request: the Submit.
+        orders: the shards of each submission, in the order in which they are asked; of a Submit of nothing, one order.
+        answer: is given the answer.
+    """
+
+    def __init__(self, request: Submit, orders: list[list[Shard]], answer: Callable[[Reply], None]) -> None:
+        self._request = request
+        self._orders = orders
+        self._answer = answer
+        self._created: dict[int, Created] = {}
+        self._refusals: list[tuple[Shard, Reply]] = []
+        self._failures: list[Reply] = []
+        self._left = 0
+        """Parts, or questions, without an answer."""
+
+    def ask_for_keys(self, count: int) -> None:
+        """Ask the first `count` shards for each key; a submission that one of them has goes there. Then submit."""
+        keyed = {index: new for index, new in enumerate(self._request.submissions) if has_key(new)}
+        self._left = len(keyed)
+        for index, new in keyed.items():
+            question = CheckCapacity(0, new.chunks_count, wait_s=None, submission=replace(new, content=b""))
+            poll(dict.fromkeys(self._orders[index][:count], question), functools.partial(self._know, index))
+        if not keyed:
+            self._give(list(range(len(self._orders))))
+
+    def _know(self, index: int, replies: Replies) -> None:
+        has_it = [one for one, reply in replies.items() if isinstance(reply, Capacity) and reply.submission_id]
+        away = [one for one, reply in replies.items() if is_gone(reply)]
+        if has_it:
+            self._orders[index] = has_it[:1]
+        elif away:
+            self._failures.append(ErrorReply.of(0, Unreachable(cause="key_not_known", shard=away[0].name)))
+        self._left -= 1
+        if not self._left and self._failures:
+            self._answer(self._failures[0])
+        elif not self._left:
+            self._give(list(range(len(self._orders))))
+
+    def _give(self, indexes: list[int]) -> None:
+        """Submit each to the first of its shards; those of one shard together."""
+        parts: dict[Shard, list[int]] = {}
+        for index in indexes:
+            order = self._orders[index]
+            if not self._is_keyed([index]):
+                order[:] = [shard for shard in order if not shard.is_away] or order
+            parts.setdefault(order[0], []).append(index)
+        self._left += len(parts)
+        for shard, part in parts.items():
+            is_last = not self._refusals and all(len(self._orders[index]) == 1 for index in part)
+            self._send(shard, part, self._request.wait_s if is_last or self._is_keyed(part) else 0.0)
+
+    def _send(self, shard: Shard, part: list[int], wait_s: float | None) -> None:
+        submissions = [self._request.submissions[index] for index in part] if self._request.submissions else []
+        request = replace(self._request, submissions=submissions, wait_s=wait_s)
+        shard.ask(request, functools.partial(self._heard, shard, part), WORK_S)
+
+    def _heard(self, shard: Shard, part: list[int], reply: Reply) -> None:
+        self._left -= 1
+        if isinstance(reply, Submitted):
+            self._created |= dict(zip(part, reply.created, strict=False))
+        elif self._is_passed_over(part, reply):
+            self._refusals.append((shard, reply))
+            for index in part:
+                self._orders[index].remove(shard)
+            self._give([index for index in part if self._orders[index]])
+            self._end_those_without([index for index in part if not self._orders[index]])
+        else:
+            self._failures.append(reply)
+        if not self._left:
+            created = [created for _, created in sorted(self._created.items())]
+            self._answer(self._failures[0] if self._failures else Submitted(0, created))
+
+    def _end_those_without(self, indexes: list[int]) -> None:
+        """All have refused these: they wait for room at the first that was only full, or are refused."""
+        if not indexes:
+            return
+        full = [shard for shard, refusal in self._refusals if code_of(refusal) == NoRoom.code]
+        if full and self._request.wait_s != 0 and len(self._refusals) > 1:
+            self._left += 1
+            self._send(full[0], indexes, self._request.wait_s)
+        else:
+            self._failures.append(self._refusals[0][1])
+
+    def _is_passed_over(self, part: list[int], reply: Reply) -> bool:
+        codes = {DRAINING} if self._is_keyed(part) else PASSED_OVER
+        return code_of(reply) in codes and all(self._orders[index] for index in part)
+
+    def _is_keyed(self, indexes: list[int]) -> bool:
+        return any(has_key(new) for index in indexes for new in self._request.submissions[index : index + 1])

@@ -1,0 +1,110 @@
+"""On which shard a submission may be: the order in which they are asked to take it, and whether they have room.
+
+A Submit whose submissions go to one shard is passed on as it is and stays one transaction; another is divided, and
+each part is a transaction of its own. It must not know connections.
+
+- Without a key, a shard that is full, drains or cannot be reached is passed over to the next in order.
+- With a unique or idempotency key, that could make two of one. So its first shards are asked for it, one that cannot be
+  reached is a refusal, and only a shard that drains is passed over: it does not take another a moment later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from opsq.client.shards.placement import Placement, has_key, room
+from opsq.client.shards.poll import poll
+from opsq.client.shards.shard import Shard
+from opsq.client.shards.shard_order import rendezvous
+from opsq.client.shards.shard_set import ShardSet
+from opsq.errors import OpsqError, Unreachable, UsageError
+from opsq.wire.messages import Capacity, CheckCapacity, ErrorReply, NewSubmission, Reply, Submit
+
+FIRST = 3
+"""How many shards are asked for a key: those that had the submission if up to two were added since."""
+
+Answer = Callable[[Reply], None]
+
+
+class Placing:
+    """Submits of one client."""
+
+    def __init__(self, shards: ShardSet) -> None:
+        self._shards = shards
+
+    def order(self, new: NewSubmission) -> list[Shard]:
+        """The shards in the order in which they are asked to take a submission.
+
+        Raises:
+            OpsqError: it cannot be known, or no shard could keep what the submission asks for.
+        """
+        owners = {self._shards.owner(one.submission_id) for one in new.after if one.submission_id is not None}
+        if any(one.key is not None for one in new.after):
+            raise UsageError(cause="pair_over_shards")
+        if len(owners) > 1:
+            raise UsageError(cause="dependencies_apart", shards=", ".join(map(str, sorted(owners))))
+        if owners:
+            owner = self._shards.numbered(number := owners.pop())
+            if owner is None:
+                raise UsageError(cause="dependency_elsewhere", shard=number)
+            return [owner]
+        found = {shard.number: shard for shard in self._shards}
+        if has_key(new) and None in found:
+            raise Unreachable(cause="key_not_known", shard=found[None].name)
+        numbers = [number for number in found if number is not None]
+        return [found[number] for number in rendezvous(self._value(new), numbers)]
+
+    def _value(self, new: NewSubmission) -> int | str | bytes:
+        """What decides: the value of the chosen key, else a key of the submission, else chance."""
+        return self._named(new) or new.idempotency_key or new.unique_key or new.request_key
+
+    def _named(self, new: NewSubmission) -> int | str | None:
+        """The value of the chosen key, if the submission has one."""
+        return new.metadata.get(self._shards.address.shard_by)
+
+    def _is_free(self, new: NewSubmission) -> bool:
+        """Whether it may go wherever there is room."""
+        return not has_key(new) and not new.after and self._named(new) is None
+
+    def check_capacity(self, request: CheckCapacity, answer: Answer) -> None:
+        """Say whether there is room at any shard that might get the submission."""
+        new = request.submission
+        shards = list(self._shards)
+        if new is not None and not self._is_free(new):
+            try:
+                shards = self.order(new)[: FIRST if has_key(new) else None]
+            except OpsqError as error:
+                answer(ErrorReply.of(0, error))
+                return
+        poll(dict.fromkeys(shards, request), lambda replies: answer(_best(list(replies.values()))))
+
+    def submit(self, request: Submit, answer: Answer) -> None:
+        """Place the submissions, each where it belongs: by room if it may go anywhere, else by its value."""
+        try:
+            orders = [self.order(new) for new in request.submissions]
+        except OpsqError as error:
+            answer(ErrorReply.of(0, error))
+            return
+        free = [index for index, new in enumerate(request.submissions) if self._is_free(new)]
+        if not request.submissions:
+            orders, free = [self._shards.present or list(self._shards)], [0]
+        placement = Placement(request, orders, answer)
+        if not free:
+            placement.ask_for_keys(FIRST)
+            return
+
+        def known(replies: dict[Shard, Reply]) -> None:
+            roomiest = sorted(replies, key=lambda shard: -room(replies[shard]))
+            for index in free:
+                orders[index] = list(roomiest)
+            placement.ask_for_keys(FIRST)
+
+        count = sum(new.chunks_count for new in request.submissions)
+        poll(dict.fromkeys(orders[free[0]], CheckCapacity(0, count)), known)
+
+
+def _best(replies: list[Reply]) -> Reply:
+    """The answer for all: a submission that is known, else the most room; an error only if all have one."""
+    found = [reply for reply in replies if isinstance(reply, Capacity)]
+    known = [reply for reply in found if reply.submission_id is not None]
+    return (known or sorted(found, key=room, reverse=True) or replies)[0]

@@ -1,0 +1,273 @@
+"""Takes what a client asks, has shards answer it, and gives the client one answer.
+
+What concerns a submission goes to its shard, what concerns chunks is divided, what concerns all is asked of all and
+merged. It must not know sockets. `placing` decides where a new submission goes, `parking` who hands out chunks.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from opsq.client.core.address import show_address
+from opsq.client.shards.holdings import Holdings
+from opsq.client.shards.merging import Cursors, gathering
+from opsq.client.shards.parking import Parking
+from opsq.client.shards.placing import Placing
+from opsq.client.shards.poll import Replies, is_gone, poll
+from opsq.client.shards.rules_repair import RulesRepair
+from opsq.client.shards.schedule_routes import ScheduleRoutes
+from opsq.client.shards.shard import ERRAND_S, WORK_S, Shard
+from opsq.client.shards.shard_set import ShardSet
+from opsq.errors import Moved, NotFound, UsageError
+from opsq.wire import messages as m
+
+_HELD = (m.Complete, m.Fail, m.Release, m.Extend, m.Reclaim)
+_OF_SUBMISSION = (m.Show, m.Wait, m.GetAttachment, m.Results, m.Cancel, m.Remove, m.ExplainWork)
+_SCHEDULES = (
+    m.PutSchedule,
+    m.RemoveSchedule,
+    m.PauseSchedule,
+    m.ResumeSchedule,
+    m.TriggerSchedule,
+    m.BackfillSchedule,
+)
+_RULES = (m.Pause, m.Resume, m.Limit, m.Unlimit, m.Weight)
+
+
+class Router:
+    """The one daemon that a client of several sees.
+
+    Args:
+        shards: what it is made of.
+        say: gives the client a message.
+        wall_ms: the wall clock.
+        later: calls something in so many seconds.
+    """
+
+    def __init__(
+        self,
+        shards: ShardSet,
+        say: Callable[[m.Reply], None],
+        wall_ms: Callable[[], int],
+        later: Callable[[float, Callable[[], None]], object],
+    ) -> None:
+        self._shards = shards
+        self._say = say
+        self._wall_ms = wall_ms
+        self._cursors = Cursors()
+        self._parking = Parking(shards, self._say_reserved, self._say_missing, later)
+        self._placing = Placing(shards)
+        self._schedules = ScheduleRoutes(shards)
+        self._repair = RulesRepair(shards)
+        self._completing: dict[int, m.Reply | None] = {}
+        """CompleteAndReserve without a first answer; the second, if it is there already, has to wait for that."""
+        self._waits: dict[int, tuple[Shard, int]] = {}  # calls that one shard has parked
+
+    def take(self, request: m.Request) -> None:
+        """Have a request answered, now or later."""
+        match request:
+            case m.Heartbeat():
+                self._say(m.Alive(request.id))
+                for shard in self._shards:
+                    shard.beat()
+            case m.CancelWait():
+                self._cancel(request.request_id)
+            case m.Reserve():
+                self._parking.reserve(request)
+            case m.CompleteAndReserve():
+                self._completing[request.id] = None
+                self._divide(m.Complete(request.id, request.completions))
+                self._parking.reserve(
+                    m.Reserve(
+                        request.id,
+                        request.count,
+                        request.strategy,
+                        request.wait_s,
+                        request.lease_s,
+                        request.until_empty,
+                    )
+                )
+            case m.Started():
+                parts, _ = self._by_shard(request.chunks)
+                for shard, chunks in parts.items():
+                    shard.started(chunks)
+            case m.Submit():
+                self._placing.submit(request, functools.partial(self._answer, request))
+            case m.CheckCapacity():
+                self._placing.check_capacity(request, functools.partial(self._answer, request))
+            case m.Withdraw():
+                self._withdraw(request)
+            case _ if isinstance(request, _HELD):
+                self._divide(request)
+            case _ if isinstance(request, _SCHEDULES):
+                self._schedules.take(request, functools.partial(self._answer, request))
+            case _ if (submission_id := _submission_of(request)) is not None:
+                self._pass_on(request, submission_id)
+            case _:
+                self._gather(request)
+
+    def changed(self, shard: Shard) -> None:
+        """A shard has been reached, or lost."""
+        if not shard.is_away:
+            self._repair.returned(shard)
+        self._parking.look_again()
+
+    def pushed(self, shard: Shard, push: m.Revoked | m.Draining) -> None:
+        """A shard says something unasked; that it ends is told when all do."""
+        if isinstance(push, m.Revoked) or all(one.is_draining or one.is_away for one in self._shards):
+            self._say(push)
+
+    # --- one shard ---
+
+    def _pass_on(self, request: Any, submission_id: int, *, is_again: bool = False) -> None:
+        """Ask the shard that has a submission; if it has moved, the one that has it now."""
+        number = self._shards.owner(submission_id)
+        shard = self._shards.numbered(number)
+        if shard is None:
+            self._answer(request, self._unknown(submission_id, number))
+            return
+
+        def heard(reply: m.Reply) -> None:
+            self._waits.pop(request.id, None)
+            if isinstance(reply, m.ErrorReply) and reply.code == Moved.code and not is_again:
+                self._shards.moved(submission_id, int(reply.details["shard"]))
+                self._pass_on(request, submission_id, is_again=True)
+            else:
+                self._answer(request, reply)
+
+        self._waits[request.id] = shard, shard.ask(request, heard, ERRAND_S)
+
+    def _unknown(self, submission_id: int, number: int) -> m.ErrorReply:
+        """The answer about a submission whose shard is not among these, or was never reached."""
+        away = next((shard for shard in self._shards if shard.number is None), None)
+        if away is not None:
+            return away.gone()
+        numbers = ", ".join(map(str, sorted(self._shards.numbers or [])))
+        return m.ErrorReply.of(
+            0, NotFound(cause="submission_elsewhere", submission_id=submission_id, shard=number, shards=numbers)
+        )
+
+    def _cancel(self, request_id: int) -> None:
+        if not self._parking.cancel(request_id) and request_id in self._waits:
+            shard, asked_id = self._waits[request_id]
+            shard.cancel(asked_id)
+
+    # --- chunks ---
+
+    def _by_shard(self, chunks: Iterable[Any]) -> tuple[dict[Shard, list[Any]], list[Any]]:
+        """What concerns chunks, by the shard that has them; and what is of a shard that is not known."""
+        found: dict[Shard, list[Any]] = {}
+        unknown: list[Any] = []
+        for one in chunks:
+            shard = self._shards.numbered(self._shards.owner(_held(one).submission_id))
+            (unknown if shard is None else found.setdefault(shard, [])).append(one)
+        return found, unknown
+
+    def _divide(self, request: Any) -> None:
+        """Have each shard take the part of a request that is about its chunks."""
+        name = next(field for field in ("completions", "failures", "held") if hasattr(request, field))
+        parts, unknown = self._by_shard(getattr(request, name))
+        completed = m.Completed(request.id)
+        for held in map(_held, unknown):
+            completed.refusals.append(
+                m.Refusal(held.submission_id, held.block, held.mask, "reservation_lost", "shard_not_known")
+            )
+        if not parts:
+            self._answer(request, completed)
+            return
+        failures: list[m.ErrorReply] = []
+        left = len(parts)
+
+        def heard(holdings: Holdings, held: list[m.HeldChunks], reply: m.Reply) -> None:
+            nonlocal left
+            left -= 1
+            if isinstance(reply, m.Completed):
+                completed.refusals.extend(reply.refusals)
+                completed.failures.extend(reply.failures)
+                completed.created.extend(reply.created)
+                if not isinstance(request, m.Extend | m.Reclaim):
+                    holdings.ended(held)
+            elif isinstance(reply, m.ErrorReply):
+                failures.append(reply)
+            if not left:
+                self._answer(request, failures[0] if failures else completed)
+
+        for shard, part in parts.items():
+            of_part = functools.partial(heard, shard.holdings, list(map(_held, part)))
+            shard.ask(replace(request, **{name: part}), of_part, WORK_S)
+
+    # --- all shards ---
+
+    def _gather(self, request: Any) -> None:
+        """Ask all, and merge what those say that answer in time; the client is told of the others."""
+        if isinstance(request, _RULES):
+            request = replace(request, revision=max(self._wall_ms(), request.revision))
+        try:
+            numbered = {shard.number: shard for shard in self._shards if shard.number is not None}
+            addresses = {number: show_address(shard.address) for number, shard in numbered.items()}
+            gathered = gathering(request, addresses, self._cursors)
+            if gathered is None:
+                raise UsageError(cause="one_shard_only", request=type(request).__name__)
+            questions = gathered.ask(sorted(numbered))
+        except UsageError as error:
+            self._answer(request, m.ErrorReply.of(0, error))
+            return
+        missing = [shard for shard in self._shards if shard.number is None]
+
+        def known(replies: Replies) -> None:
+            missing.extend(shard for shard, reply in replies.items() if is_gone(reply))
+            found = {shard.number or 0: reply for shard, reply in replies.items() if not is_gone(reply)}
+            if missing and not found:
+                self._answer(request, missing[0].gone())
+                return
+            if missing:
+                self._say_missing(request.id, missing)
+            self._answer(request, gathered.merged(found))
+
+        poll({numbered[number]: question for number, question in questions.items()}, known)
+
+    def _withdraw(self, request: m.Withdraw) -> None:
+        """Take a Submit back wherever it may have arrived; only all of them know that it never will be there."""
+
+        def known(replies: Replies) -> None:
+            found = list(replies.values())
+            made = [one for one in found if isinstance(one, m.Found) and one.submission_id is not None]
+            failed = [one for one in found if isinstance(one, m.ErrorReply)]
+            self._answer(request, (made or failed or found)[0])
+
+        poll(dict.fromkeys(self._shards, request), known, WORK_S)
+
+    # --- the client ---
+
+    def _answer(self, request: Any, reply: m.Reply) -> None:
+        self._say(replace(reply, id=request.id))
+        if isinstance(request, m.Complete) and (second := self._completing.pop(request.id, None)) is not None:
+            self._say(second)
+
+    def _say_reserved(self, reply: Any) -> None:
+        if reply.id in self._completing:
+            self._completing[reply.id] = reply
+        else:
+            self._say(reply)
+
+    def _say_missing(self, request_id: int, shards: Sequence[Shard]) -> None:
+        self._say(m.ShardsMissing(request_id, [shard.name for shard in shards]))
+
+
+def _held(one: Any) -> Any:
+    """The chunks that a part of a request is about."""
+    return one.held if isinstance(one, m.Completion | m.Failure) else one
+
+
+def _submission_of(request: Any) -> int | None:
+    """The one submission that a request is about."""
+    if isinstance(request, m.History):
+        return request.where.submission_id
+    if isinstance(request, (*_OF_SUBMISSION, m.Dead, m.Running, m.Requeue, m.Drop)):
+        found: int | None = request.submission_id
+        return found
+    return None

@@ -1,0 +1,120 @@
+"""Shards that only note what they are asked; the test answers for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from opsq.client.core.address import ShardedAddress
+from opsq.client.shards.holdings import Holdings
+from opsq.errors import Unreachable
+from opsq.wire import messages as m
+
+
+class FakeShard:
+    """A shard."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.address = f"/run/{number}.sock"
+        self.name = f"{number} (/run/{number}.sock)"
+        self.is_away = False
+        self.is_draining = False
+        self.rules_revision = 0
+        self.welcome: m.Welcome | None = None
+        self.holdings = Holdings()
+        self.asked: dict[int, tuple[m.Request, Callable[[m.Reply], None]]] = {}
+        self.cancelled: list[int] = []
+        self.told: list[m.ChunkMask] = []
+        self._last_id = 0
+
+    def ask(self, request: Any, on_reply: Callable[[m.Reply], None], patience_s: float = 5.0) -> int:
+        self._last_id += 1
+        self.asked[self._last_id] = replace(request, id=self._last_id), on_reply
+        return self._last_id
+
+    def cancel(self, request_id: int) -> None:
+        self.cancelled.append(request_id)
+
+    def started(self, chunks: list[m.ChunkMask]) -> None:
+        self.told += chunks
+
+    def beat(self) -> None:
+        """Nothing listens."""
+
+    def gone(self) -> m.ErrorReply:
+        return m.ErrorReply.of(0, Unreachable(cause="shard_away", shard=self.name, why=""))
+
+    # --- for tests ---
+
+    @property
+    def questions(self) -> list[m.Request]:
+        """What has no answer yet."""
+        return [request for request, _ in self.asked.values()]
+
+    def answer(self, reply: Any, kind: type | None = None) -> None:
+        """Answer the oldest question, of a kind if that is given."""
+        request_id = next(
+            number for number, (request, _) in self.asked.items() if kind is None or isinstance(request, kind)
+        )
+        _, on_reply = self.asked.pop(request_id)
+        on_reply(replace(reply, id=request_id))
+
+    def lose_patience(self) -> None:
+        """It has been away for long."""
+        while self.asked:
+            self.answer(self.gone())
+
+
+class FakeShards:
+    """A set of them, with what a `ShardSet` says."""
+
+    def __init__(self, *numbers: int, shard_by: str = "", served: frozenset[int] = frozenset()) -> None:
+        self.all = [FakeShard(number) for number in numbers]
+        self.address = ShardedAddress(tuple(shard.address for shard in self.all), "", shard_by, served)
+        self._moved: dict[int, int] = {}
+
+    def __iter__(self) -> Any:
+        return iter(self.all)
+
+    def __getitem__(self, number: int) -> FakeShard:
+        return next(shard for shard in self.all if shard.number == number)
+
+    @property
+    def served(self) -> list[FakeShard]:
+        only = self.address.served
+        return [shard for shard in self.all if not only or shard.number in only]
+
+    @property
+    def present(self) -> list[FakeShard]:
+        return [shard for shard in self.all if not shard.is_away]
+
+    @property
+    def numbers(self) -> list[int]:
+        return [shard.number for shard in self.all]
+
+    def numbered(self, number: int) -> FakeShard | None:
+        return next((shard for shard in self.all if shard.number == number), None)
+
+    def owner(self, submission_id: int) -> int:
+        return self._moved.get(submission_id, submission_id >> 12 & 1023)
+
+    def moved(self, submission_id: int, number: int) -> None:
+        self._moved[submission_id] = number
+
+
+def submission_id(shard: int, number: int = 1) -> int:
+    """An id that a shard has made."""
+    return number << 22 | shard << 12
+
+
+def granted(shard: int, mask: int = 1, number: int = 1) -> m.Reserved:
+    """What a shard hands out."""
+    described = m.SubmissionContent(submission_id(shard, number), 64, b"", {}, has_attachment=False)
+    return m.Reserved(0, 7, 60.0, [m.Grant(submission_id(shard, number), 0, mask, 0, 99)], [described])
+
+
+NOTHING = m.Reserved(0)
+EMPTY = m.Reserved(0, is_empty=True)

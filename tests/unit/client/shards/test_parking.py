@@ -1,0 +1,231 @@
+"""A reserve call over several shards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from opsq.client.shards.parking import Parking
+from opsq.wire import messages as m
+from unit.client.shards.fake_shards import EMPTY, NOTHING, FakeShard, FakeShards, granted
+
+
+class Calls:
+    """Reserve calls over shards 0, 1 and 2."""
+
+    def __init__(self, **options: Any) -> None:
+        self.shards = FakeShards(0, 1, 2, **options)
+        self.said: list[Any] = []
+        self.missing: list[tuple[int, list[str]]] = []
+        self.timers: list[Callable[[], None]] = []
+        self.parking = Parking(
+            self.shards,  # type: ignore[arg-type]
+            self.said.append,
+            lambda call_id, shards: self.missing.append((call_id, [shard.name for shard in shards])),
+            lambda _, call: self.timers.append(call),
+        )
+
+    def reserve(self, call_id: int = 1, wait_s: float | None = None, **options: Any) -> None:
+        self.parking.reserve(m.Reserve(call_id, 5, "Random", wait_s, **options))
+
+    @property
+    def asked(self) -> list[FakeShard]:
+        return [shard for shard in self.shards if shard.questions]
+
+    def park(self, **options: Any) -> None:
+        """Begin a call for which no shard has anything."""
+        self.reserve(**options)
+        for _ in self.shards.served:
+            [shard] = self.asked
+            shard.answer(NOTHING)
+
+
+@pytest.fixture
+def calls() -> Calls:
+    return Calls()
+
+
+def test_one_shard_is_asked_and_the_next_only_if_it_has_nothing(calls: Calls) -> None:
+    calls.reserve()
+    [first] = calls.asked
+    assert [request.wait_s for request in first.questions] == [0.0]  # type: ignore[union-attr]
+    first.answer(NOTHING)
+    [second] = calls.asked
+    assert second is not first
+    second.answer(granted(second.number))
+    assert calls.asked == []
+    [reply] = calls.said
+    assert reply.id == 1
+    assert reply.grants == granted(second.number).grants
+
+
+def test_calls_begin_at_another_shard_each_time(calls: Calls) -> None:
+    firsts = []
+    for call_id in range(6):
+        calls.reserve(call_id)
+        [shard] = calls.asked
+        shard.answer(granted(shard.number))
+        firsts.append(shard.number)
+    assert sorted(firsts) == [0, 0, 1, 1, 2, 2]
+
+
+def test_call_for_which_nobody_has_anything_parks_at_all_of_them(calls: Calls) -> None:
+    calls.park()
+    assert [request.wait_s for shard in calls.asked for request in shard.questions] == [None] * 3  # type: ignore[union-attr]
+    calls.shards[1].answer(granted(1))
+    assert [shard.number for shard in calls.shards if shard.cancelled] == [0, 2]
+    [reply] = calls.said
+    assert reply.grants == granted(1).grants
+
+
+def test_what_a_second_shard_grants_is_given_back(calls: Calls) -> None:
+    calls.park()
+    calls.shards[0].answer(granted(0))
+    calls.shards[2].answer(granted(2))
+    assert len(calls.said) == 1
+    [release] = calls.shards[2].questions
+    assert isinstance(release, m.Release)
+    assert [(held.submission_id, held.mask) for held in release.held] == [(granted(2).grants[0].submission_id, 1)]
+    assert calls.shards[2].holdings.told() == ([], [])
+
+
+def test_submission_that_was_described_with_chunks_given_back_is_described_with_the_next(calls: Calls) -> None:
+    calls.park()
+    calls.shards[0].answer(granted(0))
+    calls.shards[2].answer(granted(2))
+    calls.shards[1].answer(NOTHING)
+    calls.reserve(2)
+    [shard] = [shard for shard in calls.asked if any(isinstance(one, m.Reserve) for one in shard.questions)]
+    shard.answer(m.Reserved(0, 8, 60.0, granted(shard.number).grants), m.Reserve)
+    described = {one.submission_id for reply in calls.said for one in reply.submissions}
+    assert granted(2).submissions[0].submission_id in described
+
+
+def test_shards_that_had_nothing_are_not_asked_first(calls: Calls) -> None:
+    calls.park()
+    calls.shards[1].answer(granted(1))
+    for number in (0, 2):
+        calls.shards[number].answer(NOTHING)
+    calls.reserve(2)
+    assert [shard.number for shard in calls.asked] == [1]
+
+
+def test_call_that_may_not_wait_asks_each_shard_once(calls: Calls) -> None:
+    calls.reserve(wait_s=0.0)
+    for _ in range(3):
+        [shard] = calls.asked
+        shard.answer(NOTHING)
+    [reply] = calls.said
+    assert not reply.grants
+    assert not reply.is_empty
+
+
+def test_call_is_answered_empty_only_when_every_shard_is(calls: Calls) -> None:
+    calls.park(until_empty=True)
+    calls.shards[0].answer(EMPTY)
+    calls.shards[1].answer(EMPTY)
+    assert not calls.said
+    calls.shards[2].answer(EMPTY)
+    [reply] = calls.said
+    assert reply.is_empty
+
+
+def test_call_until_empty_still_waits_at_a_shard_that_was_empty(calls: Calls) -> None:
+    calls.park(until_empty=True)
+    calls.shards[0].answer(EMPTY)
+    [again] = calls.shards[0].questions
+    assert isinstance(again, m.Reserve)
+    assert not again.until_empty
+    calls.shards[0].answer(granted(0))
+    [reply] = calls.said
+    assert reply.grants == granted(0).grants
+
+
+def test_cancelled_call_is_answered_once_nobody_can_grant_anything(calls: Calls) -> None:
+    calls.park()
+    assert calls.parking.cancel(1)
+    assert not calls.said
+    calls.shards[0].answer(NOTHING)
+    calls.shards[1].answer(NOTHING)
+    assert not calls.said
+    calls.shards[2].answer(NOTHING)
+    [reply] = calls.said
+    assert not reply.grants
+
+
+def test_cancelled_call_gets_what_was_granted_before_it_was(calls: Calls) -> None:
+    calls.park()
+    calls.parking.cancel(1)
+    calls.shards[0].answer(granted(0))
+    calls.shards[1].answer(granted(1))
+    [reply] = calls.said
+    assert reply.grants == granted(0).grants
+    assert isinstance(calls.shards[1].questions[0], m.Release)
+
+
+def test_call_that_is_not_there_cannot_be_cancelled(calls: Calls) -> None:
+    assert not calls.parking.cancel(5)
+
+
+def test_shard_that_is_away_is_left_out_and_parked_at_when_it_returns(calls: Calls) -> None:
+    calls.shards[1].is_away = True
+    calls.reserve()
+    for _ in range(2):
+        [shard] = calls.asked
+        shard.answer(NOTHING)
+    assert [shard.number for shard in calls.asked] == [0, 2]
+    calls.shards[1].is_away = False
+    calls.parking.look_again()
+    assert [shard.number for shard in calls.asked] == [0, 1, 2]
+    calls.shards[1].answer(granted(1))
+    assert calls.said[0].grants
+
+
+def test_client_is_told_once_of_shards_that_it_waits_for_in_vain(calls: Calls) -> None:
+    for shard in calls.shards:
+        shard.is_away = True
+    calls.reserve()
+    calls.parking.look_again()
+    [(call_id, names)] = calls.missing
+    assert call_id == 1
+    assert sorted(names) == [shard.name for shard in calls.shards]
+    assert not calls.said
+
+
+def test_call_ends_in_time_though_a_shard_went_away(calls: Calls) -> None:
+    calls.park(wait_s=5.0)
+    calls.shards[0].answer(NOTHING)
+    for timer in calls.timers:
+        timer()
+    [reply] = calls.said
+    assert not reply.grants
+
+
+def test_error_of_a_shard_is_the_answer(calls: Calls) -> None:
+    calls.reserve()
+    [shard] = calls.asked
+    shard.answer(m.ErrorReply(0, "invalid_strategy", "No."))
+    [reply] = calls.said
+    assert (reply.id, reply.code) == (1, "invalid_strategy")
+
+
+def test_only_the_chosen_shards_are_asked() -> None:
+    calls = Calls(served=frozenset({2}))
+    calls.reserve()
+    assert [shard.number for shard in calls.asked] == [2]
+    calls.shards[2].answer(NOTHING)
+    assert [shard.number for shard in calls.asked] == [2]
+
+
+def test_chunks_are_held_until_they_are_given_away_but_not_those_of_leases(calls: Calls) -> None:
+    calls.reserve()
+    [shard] = calls.asked
+    shard.answer(granted(shard.number, mask=3))
+    held, _ = shard.holdings.told()
+    assert [one.mask for one in held] == [3]
+    calls.reserve(2, lease_s=60.0)
+    [other] = calls.asked
+    other.answer(granted(other.number))
+    assert other.holdings.told()[0] == []
