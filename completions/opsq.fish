@@ -61,6 +61,7 @@ complete -c opsq -l help -d 'Print help and exit; also after a verb.'
 complete -c opsq -n '__opsq_at ""' -a start -d 'Start the daemon and return when it is ready; if one is already running, do nothing and exit 0.'
 complete -c opsq -n '__opsq_at ""' -a stop -d 'Stop the daemon: hand out nothing more, wait for reserved chunks, and end it; exits 0 even if none runs.'
 complete -c opsq -n '__opsq_at ""' -a restart -d 'Stop the daemon, if one runs, and start it again: consumers reconnect and keep what they hold.'
+complete -c opsq -n '__opsq_at ""' -a drain -d 'Take no new submissions, and work off what is there.'
 complete -c opsq -n '__opsq_at ""' -a status -d 'Show what the daemon is doing: chunks by state, consumers, sizes; exits 4 when none answers.'
 complete -c opsq -n '__opsq_at ""' -a top -d 'Follow the queue on one screen: backlog, rate, what is blocked, what runs where, consumers, latest failures.'
 complete -c opsq -n '__opsq_at ""' -a metrics -d 'Print metrics of the daemon once, as Prometheus reads them; exits 4 when none answers.'
@@ -220,6 +221,11 @@ complete -c opsq -n '__opsq_at restart' -l finished-days -x -d 'How many days fi
 complete -c opsq -n '__opsq_at restart' -l event-days -x -d 'How many days events are kept.'
 complete -c opsq -n '__opsq_at restart' -l event-rows -x -d 'Events that are kept.'
 complete -c opsq -n '__opsq_at restart' -l restart-lease-s -x -d 'How long a restarted daemon waits for consumers to come back.'
+
+# opsq drain
+complete -c opsq -n '__opsq_at drain' -l undo -d 'Take new submissions again.'
+complete -c opsq -n '__opsq_at drain' -s w -l wait -d 'Return when nothing is unfinished.'
+complete -c opsq -n '__opsq_at drain' -s t -l timeout -x -d 'Give up waiting after this long, with exit 124.'
 
 # opsq status
 complete -c opsq -n '__opsq_at status' -s w -l watch -d 'Refresh until Ctrl-C.'

@@ -57,6 +57,7 @@ _opsq() {
         'start:Start the daemon and return when it is ready; if one is already running, do nothing and exit 0.'
         'stop:Stop the daemon: hand out nothing more, wait for reserved chunks, and end it; exits 0 even if none runs.'
         'restart:Stop the daemon, if one runs, and start it again: consumers reconnect and keep what they hold.'
+        'drain:Take no new submissions, and work off what is there.'
         'status:Show what the daemon is doing: chunks by state, consumers, sizes; exits 4 when none answers.'
         'top:Follow the queue on one screen: backlog, rate, what is blocked, what runs where, consumers, latest failures.'
         'metrics:Print metrics of the daemon once, as Prometheus reads them; exits 4 when none answers.'
@@ -190,6 +191,14 @@ _opsq() {
             '--event-days=[How many days events are kept.]:N: ' \
             '--event-rows=[Events that are kept.]:N: ' \
             '--restart-lease-s=[How long a restarted daemon waits for consumers to come back.]:D: ' && ret=0
+          ;;
+        drain)
+          _arguments -s -S $flags \
+            '--undo[Take new submissions again.]' \
+            '(-w --wait)-w[Return when nothing is unfinished.]' \
+            '(-w --wait)--wait[Return when nothing is unfinished.]' \
+            '(-t --timeout)-t+[Give up waiting after this long, with exit 124.]:D: ' \
+            '(-t --timeout)--timeout=[Give up waiting after this long, with exit 124.]:D: ' && ret=0
           ;;
         status)
           _arguments -s -S $flags \

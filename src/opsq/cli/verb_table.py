@@ -38,6 +38,7 @@ VERBS: dict[str, Place] = {
     "start": Place(_DAEMON, "Start the daemon and return when it is ready."),
     "stop": Place(_DAEMON, "Stop the daemon."),
     "restart": Place(_DAEMON, "Stop the daemon, if one runs, and start it again."),
+    "drain": Place(_DAEMON, "Take no new submissions, and work off what is there."),
     "status": Place(_DAEMON, "Show what the daemon is doing."),
     "top": Place(_DAEMON, "Follow the queue on one screen."),
     "metrics": Place(_DAEMON, "Print metrics of the daemon once, as Prometheus reads them."),

@@ -75,6 +75,7 @@ class StatusDocument(Shape):
     `wal_kept_s`: for how long a program that reads the database has kept its long write-ahead log; 0: none does.
     `held_back`: what holds waiting work back; empty: nothing is known to.
     `shards`: the daemons that are this queue together; empty if it is one alone. With several, `pid` is 0.
+    `takes_new`: whether submissions come in; false: it is being drained.
     """
 
     state: str
@@ -103,6 +104,7 @@ class StatusDocument(Shape):
     wal_kept_s: float
     held_back: list[CauseShape]
     shards: list[ShardShape]
+    takes_new: bool
     rate_per_s: float | UnsetType = UNSET
     left_s: float | UnsetType = UNSET
 

@@ -44,6 +44,7 @@ from opsq.queue.state import EngineState
 from opsq.queue.submissions.admission import Admission
 from opsq.queue.submissions.dependencies import Dependencies
 from opsq.queue.submissions.finish import Finisher
+from opsq.queue.submissions.intake import Intake
 from opsq.queue.submissions.keys import Keys
 from opsq.queue.submissions.retention import Retention
 from opsq.queue.submissions.submit import Submitter, check_new
@@ -179,6 +180,7 @@ class Engine:
             m.Limit: rule_changes.limit,
             m.Unlimit: rule_changes.unlimit,
             m.Weight: rule_changes.set_weight,
+            m.Drain: Intake(state).drain,
             m.PutRules: RuleReplacement(state, rule_changes).put,
             m.PutSchedule: desk.put,
             m.RemoveSchedule: desk.remove,

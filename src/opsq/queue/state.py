@@ -89,6 +89,9 @@ class EngineState:
         self.removable_found: Details | None = None
         self._removable = Removable(self.reader, database.path, folders)
         self.is_draining = False
+        """The process is about to end."""
+        self.takes_new = True
+        """Whether submissions come in; False: an operator has the daemon drained."""
         self.now = now
         self.rules = Rules(self.reader)
         self.gates = Gates(self, self.rules)

@@ -32,7 +32,7 @@ PERMITTED: dict[type[m.Message], frozenset[str]] = {
     **dict.fromkeys((m.Pause, m.Resume), _PRODUCERS | _CONSUMERS),
     **dict.fromkeys((m.Remove, m.ReleaseConsumer, m.Drop, m.Prune), _OPERATORS),
     **dict.fromkeys((m.Limit, m.Unlimit, m.Weight, m.PutRules), _OPERATORS),
-    **dict.fromkeys((m.Stop, m.Backup, m.Vacuum, m.Check), _OPERATORS),
+    **dict.fromkeys((m.Drain, m.Stop, m.Backup, m.Vacuum, m.Check), _OPERATORS),
 }
 """Each request with the roles of which one is needed."""
 

@@ -102,7 +102,17 @@ def _print(caller: Caller, state: DaemonState, by: str | None, meter: ProgressMe
 def _plain(document: StatusDocument) -> list[tuple[str, object]]:
     rows: list[tuple[str, object]] = [
         (name, getattr(document, name))
-        for name in ("state", "server", "pid", "socket", "socket_source", "connections", "parked", "unfolded")
+        for name in (
+            "state",
+            "takes_new",
+            "server",
+            "pid",
+            "socket",
+            "socket_source",
+            "connections",
+            "parked",
+            "unfolded",
+        )
     ]
     rows += [(name, getattr(document.total, name)) for name in ("submissions", *_CHUNKS)]
     rows += [("unmatched", "-" if document.unmatched is None else document.unmatched)]
@@ -162,6 +172,8 @@ def _drawing(caller: Caller, state: DaemonState, by: str | None, meter: Progress
         parts.append(
             Text(f"backlog: {there}{allowed}; {counted(state.room_waiting_count, 'submission')} waiting for room")
         )
+    if not state.takes_new:
+        parts.append(Text("It is being drained, and takes no new submissions: see opsq-drain(1).", style="magenta"))
     if state.state == "full":
         parts.append(Text(str(full_disk(state)), style="magenta"))
     parts += [Text(sentence, style="magenta") for sentence in caller.held_back("Waiting work", state.held_back)]

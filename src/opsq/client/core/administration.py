@@ -14,6 +14,7 @@ from opsq.client.core.arguments import pairs
 from opsq.users import user_name
 from opsq.wire.messages import (
     Changed,
+    Drain,
     Explain,
     Explained,
     ExplainWork,
@@ -164,6 +165,17 @@ class Rules:
         """
         self.link.call(Weight(self.link.next_id(), key, value, weight), Changed)
 
+    def drain(self, *, undo: bool = False) -> bool:
+        """Take no new submissions, and work off what is there, until that is undone; False if it was so already.
+
+        Args:
+            undo: take submissions again.
+
+        Raises:
+            NotPermitted: the connection is not an operator's.
+        """
+        return bool(self.link.call(Drain(self.link.next_id(), undo), Changed).count)
+
     def rules(self) -> RulesState:
         """All pauses, limits and weights.
 
@@ -230,6 +242,10 @@ class AsyncRules:
     async def weight(self, key: str, value: Value, weight: float) -> None:
         """Set a weight; see `Rules.weight`."""
         await self.link.call(Weight(self.link.next_id(), key, value, weight), Changed)
+
+    async def drain(self, *, undo: bool = False) -> bool:
+        """Take no new submissions; see `Rules.drain`."""
+        return bool((await self.link.call(Drain(self.link.next_id(), undo), Changed)).count)
 
     async def rules(self) -> RulesState:
         """All rules; see `Rules.rules`."""

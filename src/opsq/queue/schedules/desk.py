@@ -13,7 +13,7 @@ import msgspec
 
 from opsq.clock import MonoNs, Now
 from opsq.content import manifest
-from opsq.errors import Conflict, NotFound, UsageError
+from opsq.errors import Conflict, NotFound, QueueDraining, UsageError
 from opsq.queue.live_submission import LiveSubmission
 from opsq.queue.peer import Peer
 from opsq.queue.schedules.table import KnownSchedule, ScheduleTable, plan_of
@@ -141,6 +141,7 @@ class ScheduleDesk:
 
     def trigger(self, peer: Peer, request: TriggerSchedule, now: Now) -> None:
         """Make a submission now."""
+        self._check_takes_new()
         known = self._table.find(request.name)
         key = self._state.rng.randbytes(16)
         created = self._submit_one(known, now.wall, key, peer, now)
@@ -154,6 +155,7 @@ class ScheduleDesk:
         Raises:
             UsageError: these are too many.
         """
+        self._check_takes_new()
         known = self._table.find(request.name)
         missed = takewhile(lambda instant: instant < request.to_at, known.plan.instants(request.from_at - 1))
         planned = list(islice(missed, BACKFILL_LIMIT + 1))
@@ -212,8 +214,10 @@ class ScheduleDesk:
         self._table.note_ended(submission_id)
 
     def tick(self, now: Now) -> None:
-        """Decide what is due."""
+        """Decide what is due; while the daemon is drained, as if there were none."""
         self._now = now
+        if not self._state.takes_new:
+            return
         left = LOOK_LIMIT
         while self._table.ended and left > 0:
             left -= FIRED_COST
@@ -224,6 +228,8 @@ class ScheduleDesk:
 
     def next_due(self) -> MonoNs | None:
         """When `tick` has something to decide, if the wall clock is not stepped; that is looked at each second."""
+        if not self._state.takes_new:
+            return None
         if self._table.ended:
             return MonoNs(0)
         due = self._table.next_due()
@@ -231,7 +237,7 @@ class ScheduleDesk:
 
     def _decide_due(self, known: KnownSchedule, now: Now) -> None:
         """What is due comes by the schedule as it was, though it is changed before the next tick."""
-        if known.is_due(now.wall) and not self._state.is_full:
+        if known.is_due(now.wall) and not self._state.is_full and self._state.takes_new:
             self._decide(known, now)
 
     def _decide(self, known: KnownSchedule, now: Now, most: int = LOOK_LIMIT) -> None:
@@ -323,6 +329,10 @@ class ScheduleDesk:
             metadata=template.metadata | dict(zip(OWN_KEYS, (name, at), strict=True)),
         )
         return self._submit(peer, new, now)
+
+    def _check_takes_new(self) -> None:
+        if not self._state.takes_new:
+            raise QueueDraining(cause="drained")
 
     def _check_template(self, schedule: Schedule) -> None:
         template = schedule.template

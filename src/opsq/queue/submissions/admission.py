@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from opsq.clock import MonoNs, Now, after
-from opsq.errors import NoRoom, Refused
+from opsq.errors import NoRoom, QueueDraining, Refused
 from opsq.filesystem import space
 from opsq.ids import SubmissionId
 from opsq.queue.batch import Batch, acting
@@ -114,7 +114,10 @@ class Admission:
 
         Raises:
             NoRoom: there is none; also if there can never be any.
+            QueueDraining: it brings something new, and the daemon takes nothing new.
         """
+        if not self._state.takes_new and needed() is not None:
+            raise _drained()
         is_next = not self._line
         lack = self._lack(most, _content_bytes(request))
         if is_next and lack is None:
@@ -169,6 +172,10 @@ class Admission:
         while self._line and not self._state.is_full:
             place, waiting = next(iter(self._line.items()))
             count = waiting.needed()
+            if count is not None and not self._state.takes_new:
+                self._leave(*place)
+                self._state.reply(waiting.peer, ErrorReply.of(waiting.request.id, _drained()))
+                continue
             if count is not None and self._lack(count, waiting.content_bytes) is not None:
                 return
             self._leave(*place)
@@ -233,6 +240,10 @@ class Admission:
 
     def _others(self) -> NoRoom:
         return NoRoom(cause="queue_for_room", waiting=len(self._line))
+
+
+def _drained() -> QueueDraining:
+    return QueueDraining(cause="drained")
 
 
 def _content_bytes(request: Submit | CheckCapacity) -> int:

@@ -77,6 +77,7 @@ class Submitter:
             UsageError: one of them cannot be; nothing is stored.
             Conflict: one of them was withdrawn, or its request key has made another.
             NoRoom: there is no room for them, and the producer does not want to wait.
+            QueueDraining: one of them is new, and the daemon takes nothing new.
         """
         for new in request.submissions:
             self.check(new, now)

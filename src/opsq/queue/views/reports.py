@@ -153,6 +153,7 @@ class Reports:
                 removable=state.removable() if state.is_full else {},
                 held_back=[] if request.strategy is None else self._held_back.of_strategy(request.strategy, now),
                 measures=self._measures(total.waiting_count, now) if request.measures else None,
+                takes_new=state.takes_new,
             ),
         )
 

@@ -148,6 +148,17 @@ class RulesState(Message):
     revision: Count = 0
 
 
+class Drain(Message):
+    """Take no new submissions, and work off what is there; `is_undo`: take them again. → Changed. Operators only.
+
+    It holds until it is undone, over restarts. What is known already is answered, follow-ups still come with their
+    completions, and schedules wait as if no daemon ran.
+    """
+
+    id: Id
+    is_undo: bool = False
+
+
 class Stop(Message):
     """Drain for up to `drain_s`, then end the daemon. → Changed, before it ends. Operators only."""
 
@@ -193,5 +204,5 @@ class Changed(Message):
     """Of Limit: whether a submission has the pair, or the key, now."""
 
 
-Requests = Pause | Resume | Limit | Unlimit | Weight | PutRules | ShowRules | Stop | Backup | Vacuum | Check
+Requests = Pause | Resume | Limit | Unlimit | Weight | PutRules | ShowRules | Drain | Stop | Backup | Vacuum | Check
 Replies = RulesState | Checked | Changed

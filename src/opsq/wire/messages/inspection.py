@@ -157,6 +157,8 @@ class DaemonState(Message):
     held_back: list[Finding] = []
     measures: Measures | None = None
     shards: list[ShardState] = []
+    takes_new: bool = True
+    """False: it is being drained, and submissions are refused."""
 
 
 class Running(Message):

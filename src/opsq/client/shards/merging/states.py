@@ -55,6 +55,7 @@ class State(Gathering[m.Status, m.DaemonState]):
             held_back=_findings([finding for state in states for finding in state.held_back]),
             measures=_measures([state.measures for state in states if state.measures is not None]),
             shards=[self._shard(shard, answers.get(shard)) for shard in sorted({*self.addresses, *answers})],
+            takes_new=any(state.takes_new for state in states),
         )
 
     def _shard(self, shard: int, state: m.DaemonState | None) -> m.ShardState:
