@@ -74,7 +74,7 @@ _opsq() {
         top) options='--metadata -m --interval' valued='--metadata -m --interval' ;;
         metrics) options='--by --output -o' valued='--by --output -o' ;;
         gateway) options='--listen --uds --metrics-by --allow-origin --connection-limit --allow-actions' valued='--listen --uds --metrics-by --allow-origin --connection-limit' ;;
-        submit) argument=file many=1 options='--bytes -b --lines -l --delimiter -d --null -0 --per-file --as-is --crlf --csv --csv-header --csv-delimiter --csv-quote --csv-escape --metadata -m --title --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --after --on-failed-dependency --expires --unique --unique-until --idempotency-key --keep --reservation --attach --in-place --wait-for-room --dry-run --wait --output -o --header-once --end-lines --from-json' valued='--bytes -b --lines -l --delimiter -d --crlf --csv-delimiter --csv-quote --csv-escape --metadata -m --title --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --after --on-failed-dependency --expires --unique --unique-until --idempotency-key --keep --reservation --attach --output -o --from-json' ;;
+        submit) argument=file many=1 options='--bytes -b --lines -l --delimiter -d --null -0 --per-file --as-is --crlf --csv --csv-header --csv-delimiter --csv-quote --csv-escape --metadata -m --title --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --after --on-failed-dependency --expires --unique --unique-until --idempotency-key --keep --reservation --shard-by --attach --in-place --wait-for-room --dry-run --wait --output -o --header-once --end-lines --from-json' valued='--bytes -b --lines -l --delimiter -d --crlf --csv-delimiter --csv-quote --csv-escape --metadata -m --title --priority --max-attempts --max-lost --on-dead --backoff --weight --delay --at --after --on-failed-dependency --expires --unique --unique-until --idempotency-key --keep --reservation --shard-by --attach --output -o --from-json' ;;
         wait) argument=open many=1 options='--state --metadata -m --older-than --newer-than --all --timeout -t' valued='--state --metadata -m --older-than --newer-than --timeout -t' ;;
         results) argument=ids options='--output -o --header-once --end-lines --csv-delimiter --csv-quote --csv-escape --follow -f --skip-dead --skip-bad' valued='--output -o --csv-delimiter --csv-quote --csv-escape' ;;
         show) argument=ids options=--running ;;
@@ -88,7 +88,7 @@ _opsq() {
         'dead requeue') argument=ids many=1 options='--metadata -m --older-than --newer-than --reason --exit-status --signal --all --dry-run' valued='--metadata -m --older-than --newer-than --reason --exit-status --signal' ;;
         'dead drop') argument=none many=1 options='--metadata -m --older-than --newer-than --reason --exit-status --signal --all --dry-run' valued='--metadata -m --older-than --newer-than --reason --exit-status --signal' ;;
         run) argument='file command' many=1 options='--bytes -b --lines -l --delimiter -d --null -0 --per-file --as-is --crlf --csv --csv-header --csv-delimiter --csv-quote --csv-escape --jobs -j --each --args --server --grace --max-runtime --max-result --on-lost --complete-on --retry-on --bury-on --log-dir --log-failed --progress --clean-env --tty --metadata -m --title --attach --max-attempts --backoff --on-dead --skip-dead --output -o --header-once --end-lines --resume --idempotency-key --keep --fresh' valued='--bytes -b --lines -l --delimiter -d --crlf --csv-delimiter --csv-quote --csv-escape --jobs -j --args --server --grace --max-runtime --max-result --on-lost --complete-on --retry-on --bury-on --log-dir --metadata -m --title --attach --max-attempts --backoff --on-dead --output -o --resume --idempotency-key --keep' ;;
-        consume) argument=command many=1 options='--jobs -j --each --args --server --grace --max-runtime --max-result --on-lost --complete-on --retry-on --bury-on --log-dir --log-failed --progress --clean-env --delimiter -d --null -0 --strategy -s --submission --until-empty --until-idle --max-chunks --stop-after --single --tty --name --dry-run --exit-status' valued='--jobs -j --args --server --grace --max-runtime --max-result --on-lost --complete-on --retry-on --bury-on --log-dir --delimiter -d --strategy -s --submission --max-chunks --stop-after --single --name --exit-status' ;;
+        consume) argument=command many=1 options='--jobs -j --each --args --server --grace --max-runtime --max-result --on-lost --complete-on --retry-on --bury-on --log-dir --log-failed --progress --clean-env --delimiter -d --null -0 --strategy -s --submission --shards --until-empty --until-idle --max-chunks --stop-after --single --tty --name --dry-run --exit-status' valued='--jobs -j --args --server --grace --max-runtime --max-result --on-lost --complete-on --retry-on --bury-on --log-dir --delimiter -d --strategy -s --submission --shards --max-chunks --stop-after --single --name --exit-status' ;;
         reserve) options='--count -n --strategy -s --lease --wait -w' valued='--count -n --strategy -s --lease --wait -w' ;;
         read) argument=none options='--output -o' valued='--output -o' ;;
         complete) argument=none many=1 options='--result -r --then' valued='--result -r --then' ;;
@@ -112,7 +112,7 @@ _opsq() {
         explain) argument=explained options='--analyze -a' ;;
         pause) argument=pair many=1 options='--all --operator' ;;
         resume) argument=pair many=1 options='--all --operator' ;;
-        limit) argument=keys options='--concurrency -c --rate -r --burst --lift' valued='--concurrency -c --rate -r --burst' ;;
+        limit) argument=keys options='--concurrency -c --rate -r --burst --split --lift' valued='--concurrency -c --rate -r --burst' ;;
         limits) ;;
         weight) argument='pair none' ;;
         audit) options='--limit -n' valued='--limit -n' ;;
@@ -164,6 +164,7 @@ _opsq() {
             'submit --on-dead') kind=words words='fail keep' ;;
             'submit --on-failed-dependency') kind=words words='cancel run keep' ;;
             'submit --unique-until') kind=words words='start done' ;;
+            'submit --shard-by') kind=keys ;;
             'submit --attach' | 'submit -o' | 'submit --output' | 'submit --from-json') kind=file ;;
             'wait --state') kind=words words='blocked scheduled open' ;;
             'wait -m' | 'wait --metadata') kind=pair ;;

@@ -280,6 +280,7 @@ complete -c opsq -n '__opsq_at submit' -l unique-until -x -a 'start done' -d 'Ho
 complete -c opsq -n '__opsq_at submit' -l idempotency-key -x -d 'If a submission has this key, finished or not, print its id instead.'
 complete -c opsq -n '__opsq_at submit' -l keep -x -d 'With --idempotency-key: only a submission that has not ended longer ago than this; else any that is known.'
 complete -c opsq -n '__opsq_at submit' -l reservation -x -d 'How long a consumer may keep a chunk without a heartbeat, at least 0.1s.'
+complete -c opsq -n '__opsq_at submit' -l shard-by -x -a '(__opsq_ask keys)' -d 'Over several shards: the metadata key whose value says which one gets it.'
 complete -c opsq -n '__opsq_at submit' -l attach -r -F -d 'A file to attach, which every consumer can read.'
 complete -c opsq -n '__opsq_at submit' -l in-place -d 'Do not copy: consumers read the files where they are; they must not change.'
 complete -c opsq -n '__opsq_at submit' -l wait-for-room -d 'If the backlog is full, wait for room, for at most this long; without =D without limit.'
@@ -452,6 +453,7 @@ complete -c opsq -n '__opsq_at consume' -s d -l delimiter -x -d 'What ends a rec
 complete -c opsq -n '__opsq_at consume' -s 0 -l null -d 'A NUL byte ends a record.'
 complete -c opsq -n '__opsq_at consume' -s s -l strategy -x -a '(__opsq_ask strategies)' -d 'Which chunks come first; see `opsq explain`.'
 complete -c opsq -n '__opsq_at consume' -l submission -x -d 'Take chunks of this submission only, in the order of --strategy.'
+complete -c opsq -n '__opsq_at consume' -l shards -x -d 'Over several shards: take chunks of these only, as in 0-3,7.'
 complete -c opsq -n '__opsq_at consume' -l until-empty -d 'End when nothing is free, reserved by anyone or waiting for a retry.'
 complete -c opsq -n '__opsq_at consume' -l until-idle -d 'End as soon as nothing can be reserved.'
 complete -c opsq -n '__opsq_at consume' -l max-chunks -x -d 'End after N chunks were completed or failed.'
@@ -705,6 +707,7 @@ complete -c opsq -n '__opsq_at limit' -k -a '(__opsq_ask keys)'
 complete -c opsq -n '__opsq_at limit' -s c -l concurrency -x -d 'Maximum number of concurrent chunks.'
 complete -c opsq -n '__opsq_at limit' -s r -l rate -x -d 'Chunks started per time: 10/s, 100/m, 5/15m.'
 complete -c opsq -n '__opsq_at limit' -l burst -x -d 'With --rate: chunks that may start at once after idling.'
+complete -c opsq -n '__opsq_at limit' -l split -d 'Over several shards: divide N and the rate among them.'
 complete -c opsq -n '__opsq_at limit' -l lift -d 'Remove the limit.'
 
 # opsq limits

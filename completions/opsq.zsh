@@ -265,6 +265,7 @@ _opsq() {
             '--idempotency-key=[If a submission has this key, finished or not, print its id instead.]:KEY: ' \
             '--keep=[With --idempotency-key\: only a submission that has not ended longer ago than this; else any that is known.]:D: ' \
             '--reservation=[How long a consumer may keep a chunk without a heartbeat, at least 0.1s.]:D: ' \
+            '--shard-by=[Over several shards\: the metadata key whose value says which one gets it.]:KEY:_opsq_keys' \
             '--attach=[A file to attach, which every consumer can read.]:FILE:_files' \
             '--in-place[Do not copy\: consumers read the files where they are; they must not change.]' \
             '--wait-for-room[If the backlog is full, wait for room, for at most this long; without =D without limit.]' \
@@ -507,6 +508,7 @@ _opsq() {
             '(-s --strategy)-s+[Which chunks come first; see `opsq explain`.]:STRATEGY:_opsq_strategies' \
             '(-s --strategy)--strategy=[Which chunks come first; see `opsq explain`.]:STRATEGY:_opsq_strategies' \
             '--submission=[Take chunks of this submission only, in the order of --strategy.]:ID: ' \
+            '--shards=[Over several shards\: take chunks of these only, as in 0-3,7.]:N-M: ' \
             '--until-empty[End when nothing is free, reserved by anyone or waiting for a retry.]' \
             '--until-idle[End as soon as nothing can be reserved.]' \
             '--max-chunks=[End after N chunks were completed or failed.]:N: ' \
@@ -877,6 +879,7 @@ _opsq() {
             '(-r --rate)-r+[Chunks started per time\: 10/s, 100/m, 5/15m.]:N/D: ' \
             '(-r --rate)--rate=[Chunks started per time\: 10/s, 100/m, 5/15m.]:N/D: ' \
             '--burst=[With --rate\: chunks that may start at once after idling.]:N: ' \
+            '--split[Over several shards\: divide N and the rate among them.]' \
             '--lift[Remove the limit.]' \
             '1:KEY[=VALUE]:_opsq_keys' && ret=0
           ;;

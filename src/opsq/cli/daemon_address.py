@@ -22,8 +22,10 @@ SETTING_OPTIONS = (
     "tls_ca_file",
     "tls_client_cert_file",
     "tls_client_key_file",
+    "shard_by",
+    "shards",
 )
-"""The global options that are settings."""
+"""The options that are settings and that any verb may have."""
 
 
 def settings_of(

@@ -18,6 +18,7 @@ from opsq.cli.daemon_address import with_restart
 from opsq.cli.output.error_report import Exit
 from opsq.cli.output.progress import WorkViewer
 from opsq.cli.program_options import TTY, Consuming, Records
+from opsq.cli.shard_options import need_shards
 from opsq.documents.shape import ErrorShape
 from opsq.documents.submission_text import pairs_text
 from opsq.documents.submissions import CommandShape, ConsumeDocument
@@ -45,6 +46,12 @@ def consume(
     submission_id: SubmissionId | None = option(
         "--submission ID", "Take chunks of this submission only, in the order of --strategy.", submission
     ),
+    shards: str | None = option(
+        "--shards N-M",
+        "Over several shards: take chunks of these only, as in 0-3,7.",
+        shown="all",
+        environment="OPSQ_SHARDS",
+    ),
     until_empty: bool = option("--until-empty", "End when nothing is free, reserved by anyone or waiting for a retry."),
     until_idle: bool = option("--until-idle", "End as soon as nothing can be reserved."),
     max_chunks: int | None = option("--max-chunks N", "End after N chunks were completed or failed.", COUNT),
@@ -71,6 +78,8 @@ def consume(
     consumer is lost.
     """
     values.exclude(until_empty=until_empty, until_idle=until_idle)
+    if shards:
+        need_shards(caller, "--shards")
     how = programs.as_options(caller, records.as_separator(), tty=tty)._replace(
         strategy=strategy,
         submission_id=submission_id,

@@ -10,6 +10,7 @@ import sys
 from msgspec.structs import replace
 
 from opsq.cli.caller import Caller
+from opsq.cli.shard_options import need_shards
 from opsq.cli.submission_template import Template, read_template
 from opsq.cli.upload import RoomDeadline, Upload, expand, read_whole
 from opsq.content.input_chunks import Plan
@@ -34,6 +35,12 @@ def submit(
     cutting: Cutting = options(Cutting),
     inputs: list[str] = argument("[FILE...]", "Files or quoted globs; - is stdin."),
     rules: Rules = options(Rules),
+    shard_by: str | None = option(
+        "--shard-by KEY",
+        "Over several shards: the metadata key whose value says which one gets it.",
+        shown="the one with most room",
+        environment="OPSQ_SHARD_BY",
+    ),
     attach: str | None = option("--attach FILE", "A file to attach, which every consumer can read."),
     in_place: bool = option(
         "--in-place", "Do not copy: consumers read the files where they are; they must not change."
@@ -93,6 +100,8 @@ def submit(
         raise UsageError(
             "What is read in place has its carriage returns.", hint="Leave out --in-place, or --crlf strip."
         )
+    if shard_by:
+        need_shards(caller, "--shard-by")
     for remark in input_remarks(paths, splitting):
         caller.warn(remark)
     new = template.rules(attachment=None if attach is None else read_whole(attach), **fields)
