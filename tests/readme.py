@@ -12,5 +12,5 @@ def _blocks(language: str) -> list[str]:
     return re.findall(rf"(?s)^```{language}\n(.*?)^```", README, re.MULTILINE)
 
 
-SHELL = SHELL_ROUND, SHELL_LOOP, SHELL_STRATEGIES, SHELL_HTTP = _blocks("sh")
+SHELL = SHELL_ROUND, SHELL_LOOP, SHELL_STRATEGIES, SHELL_SHARDS, SHELL_HTTP = _blocks("sh")
 PYTHON = PYTHON_ROUND, PYTHON_TESTING, PYTHON_WORK, PYTHON_RUN, PYTHON_OUTBOX, PYTHON_SPARK = _blocks("python")

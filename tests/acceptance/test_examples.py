@@ -38,7 +38,7 @@ PROGRAM = Path(sys.executable).with_name("opsq")
 DEADLINE_S = 180
 
 
-def run(opsq: Opsq, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(opsq: Opsq, *words: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a command in the folder of the test, with `opsq` on its PATH."""
     environ = opsq.environ | {"PATH": f"{PROGRAM.parent}:/usr/bin:/bin"} | variables
     return subprocess.run(
@@ -116,6 +116,20 @@ def test_readme_strategies_and_rules(queue: Opsq):
     assert queue.ok("results", previews).out == b"A\n"
     assert f"Submission {waiting}" in done.stdout
     assert "tenant=acme" in done.stdout
+
+
+def test_readme_with_several_daemons(opsq: Opsq):
+    """Two daemons, a submission and a consumer over both of them."""
+    opsq.file("access.log", access_log(100))
+    try:
+        done = run(opsq, "sh", "-eu", "-c", readme.SHELL_SHARDS)
+        addresses = ",".join(f"{opsq.folder}/{name}/opsq.sock" for name in "ab")
+        results = run(opsq, PROGRAM, "results", done.stdout.split()[0], "--address", addresses)
+    finally:
+        for name in "ab":
+            run(opsq, PROGRAM, "stop", "--state-dir", name)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert results.stdout.split() == ["100"]
 
 
 def test_readme_over_http(queue: Opsq):
