@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from opsq.cli.daemon_address import connect, is_remote, settings_of
+from opsq.cli.daemon_address import connect, is_addressed, settings_of
 from opsq.cli.output.error_report import Exit, error_text
 from opsq.cli.output.folding import folded
 from opsq.printable import printable
@@ -70,12 +70,12 @@ class Caller:
     @property
     def target(self) -> str:
         """The address that `connect` dials."""
-        return self.settings.address if is_remote(self.settings) else self.settings.socket
+        return self.settings.address if is_addressed(self.settings) else self.settings.socket
 
     @property
     def target_source(self) -> str:
         """Which setting chose `target`."""
-        return self.settings.source("address" if is_remote(self.settings) else "socket")
+        return self.settings.source("address" if is_addressed(self.settings) else "socket")
 
     def connect(self, *, reconnect_s: float = 0.0, name: str = "", claim: Claim | None = None) -> Connection:
         """A greeted connection to the daemon; the verb closes it."""

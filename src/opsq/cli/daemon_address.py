@@ -83,6 +83,6 @@ def with_restart(error: InvalidStrategy, settings: Settings, strategy: str) -> I
     return error
 
 
-def is_remote(settings: Settings) -> bool:
-    """Whether the daemon is reached over TCP: an address was given, and no stronger --socket."""
+def is_addressed(settings: Settings) -> bool:
+    """Whether an address says where the daemon is: one was given, and no stronger --socket."""
     return bool(settings.address) and settings.source("socket") != "--socket"

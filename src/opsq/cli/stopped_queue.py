@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from opsq.cli.caller import Caller
-from opsq.cli.daemon_address import is_remote
+from opsq.cli.daemon_address import is_addressed
 from opsq.cli.lasting_connection import LastingConnection
 from opsq.client.core.transport import expect
 from opsq.errors import Unreachable
@@ -37,7 +37,7 @@ def stopped_database(caller: Caller, error: Unreachable) -> Iterator[Database]:
     from opsq.store.database import Database
 
     settings = caller.settings
-    if is_remote(settings) or not os.path.exists(settings.database_path) or is_locked(settings.lock_path):
+    if is_addressed(settings) or not os.path.exists(settings.database_path) or is_locked(settings.lock_path):
         raise error
     database = Database.open_read_only(Path(settings.database_path))
     try:

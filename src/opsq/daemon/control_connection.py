@@ -5,7 +5,7 @@ This file must not retry or hold reservations; consumers and producers use opsq.
 
 from __future__ import annotations
 
-from opsq.client.core.address import address_of, read_token
+from opsq.client.core.address import address_of, is_local, read_token
 from opsq.client.sync.connection import Connection
 from opsq.errors import StorageFull, TimedOut, Unreachable
 from opsq.settings import Settings
@@ -23,7 +23,7 @@ def open_control_connection(settings: Settings) -> Connection:
     """
     try:
         address = address_of(settings)
-        return Connection.open(address, name="opsq", token="" if isinstance(address, str) else read_token(settings))
+        return Connection.open(address, name="opsq", token="" if is_local(address) else read_token(settings))
     except Unreachable as error:
         if isinstance(error.__cause__, TimedOut):
             raise error.__cause__ from None

@@ -14,6 +14,7 @@ from typing import Any
 from opsq.client.aio.queue import AsyncQueue
 from opsq.client.core.address import Target
 from opsq.client.core.async_link import AsyncLink
+from opsq.client.shards.dialling import dial_plain
 from opsq.errors import NotPermitted, OpsqError, TooManyConnections, Unreachable
 
 TOKENS_LIMIT = 256
@@ -52,7 +53,14 @@ class _TokenQueue(AsyncQueue):
         super().__init__(*arguments, **options)
 
     def _make_link(self, **options: Any) -> AsyncLink:
-        return _TokenLink(self._address, name=self._name, token=self._token, on_refused=self._on_refused, **options)
+        return _TokenLink(
+            self._address,
+            name=self._name,
+            token=self._token,
+            connect=dial_plain,
+            on_refused=self._on_refused,
+            **options,
+        )
 
 
 class Connections:

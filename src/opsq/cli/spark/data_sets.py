@@ -10,8 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from opsq.cli.caller import Caller
-from opsq.cli.daemon_address import is_remote
-from opsq.client.core.address import address_of, read_token, write_address
+from opsq.client.core.address import address_of, is_local, read_token, write_address
 from opsq.errors import Conflict, UsageError
 from opsq.options import values
 from opsq.options.option import COUNT, option, option_set, options
@@ -197,8 +196,9 @@ class Writing(NamedTuple):
 
 def daemon_options(caller: Caller) -> dict[str, str]:
     """The daemon of a command line, as options of the data source. Spark redacts the token where it shows options."""
-    found = {"address": write_address(address_of(caller.settings))}
-    if is_remote(caller.settings):
+    address = address_of(caller.settings)
+    found = {"address": write_address(address)}
+    if not is_local(address):
         found["token"] = read_token(caller.settings)
     return found
 

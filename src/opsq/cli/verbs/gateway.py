@@ -8,8 +8,7 @@ from __future__ import annotations
 import sys
 
 from opsq.cli.caller import Caller
-from opsq.cli.daemon_address import is_remote
-from opsq.client.core.address import address_of, read_token
+from opsq.client.core.address import address_of, is_local, read_token
 from opsq.errors import UsageError
 from opsq.options.option import as_option, option
 from opsq.options.values import counted_key, web_origin
@@ -59,7 +58,7 @@ def gateway(
     if uds and listen != DEFAULT_LISTEN:
         raise UsageError("--listen and --uds cannot be combined.")
     address = address_of(caller.settings)
-    token = read_token(caller.settings) if is_remote(caller.settings) else ""
+    token = "" if is_local(address_of(caller.settings)) else read_token(caller.settings)
     listening = open_socket(listen, uds)
     url = f"http://{listening.name}" if listening.is_tcp else f"unix:{listening.name}"
 

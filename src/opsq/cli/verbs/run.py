@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from msgspec import UNSET
 
 from opsq.cli.caller import Caller
-from opsq.cli.daemon_address import is_remote
+from opsq.cli.daemon_address import is_addressed
 from opsq.cli.program_options import TTY, Consuming
 from opsq.cli.run.feed import is_plain
 from opsq.cli.run.round_report import RoundReport
@@ -260,7 +260,7 @@ def _is_left_alone(caller: Caller, round_: Round, output: str | None) -> bool:
 def _daemon(caller: Caller, key: bytes) -> Iterator[DaemonUse | None]:
     """A daemon to work with, and the lock of the round; None: the daemon is not ours to start and stop."""
     settings = caller.settings
-    if is_remote(settings) or settings.source("socket") == "--socket":
+    if is_addressed(settings) or settings.source("socket") == "--socket":
         yield None
         return
     daemon_use = DaemonUse(settings)

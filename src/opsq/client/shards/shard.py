@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from opsq.client.core.address import Address, show_address
 from opsq.client.core.async_link import AsyncLink
 from opsq.client.core.pending_requests import OnReply, id_of
+from opsq.client.core.transport import connected_socket
 from opsq.client.shards.holdings import Holdings
 from opsq.errors import OpsqError, Unreachable
 from opsq.wire.messages import (
@@ -82,6 +83,7 @@ class Shard:
             address,
             name=hello.name,
             token=hello.token if not isinstance(address, str) else "",
+            connect=connected_socket,
             claim=hello.claim,
             holdings=self.holdings.told,
             on_reclaimed=self._reclaimed,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opsq.cli.caller import Caller
-from opsq.cli.daemon_address import is_remote
+from opsq.cli.daemon_address import is_addressed
 from opsq.cli.program_options import Consuming
 from opsq.cli.spark.data_sets import RULES, Chunking, Reading, Writing, daemon_options
 from opsq.cli.spark.fleet_work import (
@@ -113,7 +113,7 @@ def run(
 def _daemon(caller: Caller) -> Iterator[bool]:
     """Make sure that a daemon runs; yields whether it is a temporary one that ends with this command."""
     settings = caller.settings
-    if is_remote(settings) or settings.source("socket") == "--socket":
+    if is_addressed(settings) or settings.source("socket") == "--socket":
         yield False
         return
     daemon_use = DaemonUse(settings)
