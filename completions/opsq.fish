@@ -102,6 +102,7 @@ complete -c opsq -n '__opsq_at ""' -a config -d 'Print every setting: its name, 
 complete -c opsq -n '__opsq_at ""' -a doctor -d 'Look for problems on this machine, and say what to do about each; exits 5 if something is wrong.'
 complete -c opsq -n '__opsq_at ""' -a check -d 'Check the database and its invariants, also while no daemon runs; exits 6 if something is damaged.'
 complete -c opsq -n '__opsq_at ""' -a backup -d 'Copy the database to a file, also while work continues; the content of chunks and large results is not in it.'
+complete -c opsq -n '__opsq_at ""' -a restore -d 'Bring a replicated queue back on this machine, when its own is lost; starts no daemon.'
 complete -c opsq -n '__opsq_at ""' -a vacuum -d 'Return unused pages of the database to the file system; work continues while it runs.'
 complete -c opsq -n '__opsq_at ""' -a demo -d 'Run a demonstration: submit Python\'s own source files, have consumers convert them to upper case, collect and check the results.'
 complete -c opsq -n '__opsq_at ""' -a examples -d 'List the examples, print one, or copy some to a folder.'
@@ -153,6 +154,9 @@ complete -c opsq -n '__opsq_at start' -l tls-client-ca-file -r -F -d 'Require a 
 complete -c opsq -n '__opsq_at start' -l client-token-file -r -F -d 'A token for all producers and consumers over TCP; optional.'
 complete -c opsq -n '__opsq_at start' -l tokens-file -r -F -d 'Named tokens with their roles, stored as hashes; see opsq token.'
 complete -c opsq -n '__opsq_at start' -l store -x -a '(__fish_complete_directories)' -d 'Where content is stored: file://, s3://, gs:// or az:// URL; default content/ in the state folder.'
+complete -c opsq -n '__opsq_at start' -l replicate-to -x -d 'Where the queue is copied to while it is written: as `store`.'
+complete -c opsq -n '__opsq_at start' -l replicate-every-s -x -d 'How often what is new is copied.'
+complete -c opsq -n '__opsq_at start' -l replicate-lease-s -x -d 'How long no other daemon may take the replica over.'
 complete -c opsq -n '__opsq_at start' -l durability -x -a 'durable normal' -d 'Durable: synced before each reply; normal: a power failure may lose the latest work.'
 complete -c opsq -n '__opsq_at start' -l allow-network-fs -d 'Allow the state folder on a network file system, with slower locking.'
 complete -c opsq -n '__opsq_at start' -l frame-limit-bytes -x -d 'Maximum size of a protocol frame.'
@@ -195,6 +199,9 @@ complete -c opsq -n '__opsq_at restart' -l tls-client-ca-file -r -F -d 'Require 
 complete -c opsq -n '__opsq_at restart' -l client-token-file -r -F -d 'A token for all producers and consumers over TCP; optional.'
 complete -c opsq -n '__opsq_at restart' -l tokens-file -r -F -d 'Named tokens with their roles, stored as hashes; see opsq token.'
 complete -c opsq -n '__opsq_at restart' -l store -x -a '(__fish_complete_directories)' -d 'Where content is stored: file://, s3://, gs:// or az:// URL; default content/ in the state folder.'
+complete -c opsq -n '__opsq_at restart' -l replicate-to -x -d 'Where the queue is copied to while it is written: as `store`.'
+complete -c opsq -n '__opsq_at restart' -l replicate-every-s -x -d 'How often what is new is copied.'
+complete -c opsq -n '__opsq_at restart' -l replicate-lease-s -x -d 'How long no other daemon may take the replica over.'
 complete -c opsq -n '__opsq_at restart' -l durability -x -a 'durable normal' -d 'Durable: synced before each reply; normal: a power failure may lose the latest work.'
 complete -c opsq -n '__opsq_at restart' -l allow-network-fs -d 'Allow the state folder on a network file system, with slower locking.'
 complete -c opsq -n '__opsq_at restart' -l frame-limit-bytes -x -d 'Maximum size of a protocol frame.'
@@ -807,6 +814,9 @@ complete -c opsq -n '__opsq_at doctor' -l cron -d 'Look instead at what a job of
 
 # opsq backup
 complete -c opsq -n '__opsq_at backup' -F
+
+# opsq restore
+complete -c opsq -n '__opsq_at restore' -l force -d 'Take over at once, even from a daemon that still serves: see opsq-restore(1).'
 
 # opsq vacuum
 

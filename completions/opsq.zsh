@@ -98,6 +98,7 @@ _opsq() {
         'doctor:Look for problems on this machine, and say what to do about each; exits 5 if something is wrong.'
         'check:Check the database and its invariants, also while no daemon runs; exits 6 if something is damaged.'
         'backup:Copy the database to a file, also while work continues; the content of chunks and large results is not in it.'
+        'restore:Bring a replicated queue back on this machine, when its own is lost; starts no daemon.'
         'vacuum:Return unused pages of the database to the file system; work continues while it runs.'
         'demo:Run a demonstration: submit Python'\''s own source files, have consumers convert them to upper case, collect and check the results.'
         'examples:List the examples, print one, or copy some to a folder.'
@@ -121,6 +122,9 @@ _opsq() {
             '--client-token-file=[A token for all producers and consumers over TCP; optional.]:FILE:_files' \
             '--tokens-file=[Named tokens with their roles, stored as hashes; see opsq token.]:FILE:_files' \
             '--store=[Where content is stored\: file\://, s3\://, gs\:// or az\:// URL; default content/ in the state folder.]:URL:_files -/' \
+            '--replicate-to=[Where the queue is copied to while it is written\: as `store`.]:URL: ' \
+            '--replicate-every-s=[How often what is new is copied.]:D: ' \
+            '--replicate-lease-s=[How long no other daemon may take the replica over.]:D: ' \
             '--durability=[Durable\: synced before each reply; normal\: a power failure may lose the latest work.]:durable|normal:(durable normal)' \
             '--allow-network-fs[Allow the state folder on a network file system, with slower locking.]' \
             '--frame-limit-bytes=[Maximum size of a protocol frame.]:SIZE: ' \
@@ -165,6 +169,9 @@ _opsq() {
             '--client-token-file=[A token for all producers and consumers over TCP; optional.]:FILE:_files' \
             '--tokens-file=[Named tokens with their roles, stored as hashes; see opsq token.]:FILE:_files' \
             '--store=[Where content is stored\: file\://, s3\://, gs\:// or az\:// URL; default content/ in the state folder.]:URL:_files -/' \
+            '--replicate-to=[Where the queue is copied to while it is written\: as `store`.]:URL: ' \
+            '--replicate-every-s=[How often what is new is copied.]:D: ' \
+            '--replicate-lease-s=[How long no other daemon may take the replica over.]:D: ' \
             '--durability=[Durable\: synced before each reply; normal\: a power failure may lose the latest work.]:durable|normal:(durable normal)' \
             '--allow-network-fs[Allow the state folder on a network file system, with slower locking.]' \
             '--frame-limit-bytes=[Maximum size of a protocol frame.]:SIZE: ' \
@@ -1077,6 +1084,11 @@ _opsq() {
         backup)
           _arguments -s -S $flags \
             '1:FILE:_files' && ret=0
+          ;;
+        restore)
+          _arguments -s -S $flags \
+            '--force[Take over at once, even from a daemon that still serves\: see opsq-restore(1).]' \
+            '1:URL: ' && ret=0
           ;;
         vacuum)
           _arguments -s -S $flags && ret=0

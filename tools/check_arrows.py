@@ -54,7 +54,7 @@ ARROWS: dict[str, frozenset[str]] = {
     ),  # words of options and of the protocol
     "runner": frozenset({"client", "clock", "content", "wire.messages"}),
     "documents": frozenset({"content", "metrics", "strategy", "traces", "wire.messages"}),
-    "options": frozenset({"content", "settings", "strategy.tree", "wire.messages"}),
+    "options": frozenset({"content", "setting_kinds", "settings", "strategy.tree", "wire.messages"}),
     "gateway": frozenset(
         {
             *("client", "content", "daemon.process_setup", "daemon.sockets", "documents", "metrics", "options"),
@@ -72,7 +72,9 @@ ARROWS: dict[str, frozenset[str]] = {
     ),  # queue.policy: what an embedded queue is opened with
     "outbox": frozenset({"client", "clock", "content", "traces", "wire.messages"}),
     "traces": frozenset({"content.manifest", "ids"}),
-    "client.embedded": frozenset({"clock", "content", "queue", "settings", "store", "strategy", "wire"}),
+    "client.embedded": frozenset(
+        {"clock", "content", "queue", "replica.owner_record", "settings", "store", "strategy", "wire"}
+    ),
     "testing": frozenset({"client", "clock", "queue.faults", "queue.policy", "wire.messages"}),
     "daemon": frozenset(
         {
@@ -82,11 +84,13 @@ ARROWS: dict[str, frozenset[str]] = {
             "content",
             "paths",
             "queue",
+            "replica",
             "settings",
             "store",
             "wire",
         }
     ),  # it opens the database and commits; start and stop are clients of a running one
+    "replica": frozenset({"clock", "content", "store"}),
     "queue": frozenset({"clock", "content.manifest", "store", "strategy", "wire.messages"}),
     "store": frozenset({"clock"}),
     "wire": frozenset(),

@@ -31,6 +31,11 @@ def now() -> Now:
     return Now(MonoNs(time.monotonic_ns()), WallMs(time.time_ns() // 1_000_000))
 
 
+def awake_or_not_s() -> float:
+    """Seconds that also pass while the machine sleeps, unlike those of `MonoNs`; comparable within one boot."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 def boot() -> str:
     """Identify this boot of the machine; empty if the system cannot tell."""
     try:

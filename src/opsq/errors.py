@@ -21,6 +21,7 @@ apart; `wording` makes one of a `cause` and its details.
     │   ├── NotFinished            not_finished       5
     │   ├── ContentChanged         content_changed    5
     │   ├── AlreadyRunning         already_running    5
+    │   ├── Deposed                deposed            5
     │   ├── NameTaken              name_taken         5
     │   └── Moved                  moved              5
     ├── Refused                    refused            6
@@ -187,6 +188,12 @@ class AlreadyRunning(Conflict):
     """Another process owns this state folder."""
 
     code = "already_running"
+
+
+class Deposed(Conflict):
+    """Another daemon owns the queue now."""
+
+    code = "deposed"
 
 
 class NameTaken(Conflict):

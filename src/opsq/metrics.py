@@ -166,6 +166,13 @@ def _installation(state: DaemonState) -> Iterator[Family]:
         "For how long a program that reads the database has kept a long log from starting over; 0 if none does.",
         "seconds",
     ).add(state.wal_kept_s)
+    if state.replica is not None:
+        yield Family(
+            "replica_lag_seconds",
+            "gauge",
+            "For how long the oldest change that is not in the replica has been waiting; no sample: there is none.",
+            "seconds",
+        ).add(state.replica.lag_s)
     if state.disk_free_bytes is not None:
         yield Family("disk_free_bytes", "gauge", "Left on the disk of the database or of the store.", "bytes").add(
             state.disk_free_bytes

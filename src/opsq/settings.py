@@ -50,6 +50,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     client_token_file: str
     tokens_file: str
     store: str
+    replicate_to: str
+    replicate_every_s: float
+    replicate_lease_s: float
     in_place_roots: tuple[str, ...]
     durability: str
     allow_network_fs: bool
@@ -348,6 +351,9 @@ SETTINGS: tuple[Setting, ...] = (
         "",
         "where content is stored: file://, s3://, gs:// or az:// URL; default content/ in the state folder",
     ),
+    Setting("replicate_to", kind.OPTIONAL_STORE, "", "where the queue is copied to while it is written: as `store`"),
+    Setting("replicate_every_s", kind.duration(0.01, 3600), 1.0, "how often what is new is copied"),
+    Setting("replicate_lease_s", kind.duration(1, 3600), 30.0, "how long no other daemon may take the replica over"),
     Setting(
         "in_place_roots",
         kind.PATHS,

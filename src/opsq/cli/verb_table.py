@@ -83,6 +83,7 @@ VERBS: dict[str, Place] = {
     "doctor": Place(_ADMINISTER, "Look for problems on this machine, and say what to do about each."),
     "check": Place(_ADMINISTER, "Check the database and its invariants, also while no daemon runs."),
     "backup": Place(_ADMINISTER, "Copy the database to a file, also while work continues."),
+    "restore": Place(_ADMINISTER, "Bring a replicated queue back on this machine, when its own is lost."),
     "vacuum": Place(_ADMINISTER, "Return unused pages of the database to the file system."),
     "demo": Place(_BEGIN, "Run a demonstration."),
     "examples": Place(_BEGIN, "List the examples, print one, or copy some to a folder."),

@@ -29,6 +29,7 @@ from opsq.errors import Conflict, OpsqError, Unreachable, UsageError
 from opsq.queue.engine import Engine, Fatal, Peer
 from opsq.queue.faults import describe_bug
 from opsq.queue.policy import Policy
+from opsq.replica.owner_record import check_no_record
 from opsq.store.database import Database, Deposed
 from opsq.store.integrity import problems
 from opsq.store.state_folder import make_state_dir
@@ -83,6 +84,7 @@ class EmbeddedEngine:
         policy = policy or Policy()
         path = path.absolute()
         make_state_dir(str(path))
+        check_no_record(str(path))
         self._path = path
         self._is_durable = is_durable
         self._read_clocks = clocks

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from opsq.content.file_io import Buffer, FileReader, Roots
 from opsq.errors import ContentMissing, StoreNotVisible, UsageError
+
+Version = Mapping[str, str | None]
+"""What tells one content of an object from the next, for `swap_object` of the same store."""
 
 MARKER = "store-id"
 """The object by which a client verifies that it uses the same store as the daemon."""
@@ -65,6 +68,20 @@ class Store(ABC):
     @abstractmethod
     def write_object(self, name: str, content: Buffer, *, is_durable: bool) -> None:
         """Write or replace a whole object; readers see the old or the new one. Creates a missing folder."""
+
+    @abstractmethod
+    def read_version(self, name: str) -> tuple[bytes, Version] | None:
+        """Read a small object with its version; None: there is none."""
+
+    @abstractmethod
+    def swap_object(self, name: str, content: bytes, version: Version | None) -> Version:
+        """Write a small object, but only over this version of it (None: only if there is none); returns the new one.
+
+        Of several that swap the same version, one does so. Effects: durable on return.
+
+        Raises:
+            Conflict: another version is there, or none.
+        """
 
     @abstractmethod
     def sync_folder(self, folder: str) -> None:

@@ -8,12 +8,13 @@ writes in place, because no reader knows the folder yet; `write_object` writes a
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 from collections.abc import Iterator
 from functools import cached_property
 
-from opsq.content.content_store import MARKER, ObjectWriter, Store, check_name
+from opsq.content.content_store import MARKER, ObjectWriter, Store, Version, check_name
 from opsq.content.file_io import (
     SHARED_FILE_MODE,
     SHARED_FOLDER_MODE,
@@ -224,6 +225,35 @@ class LocalStore(Store):
         except OSError as error:
             raise write_failure(path, error) from error
 
+    def read_version(self, name: str) -> tuple[bytes, Version] | None:
+        path = self.path(name)
+        try:
+            with open(path, "rb") as file:
+                content = file.read()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise read_failure(path, error) from error
+        return content, _version_of(content)
+
+    def swap_object(self, name: str, content: bytes, version: Version | None) -> Version:
+        """Write under the lock of the store's folder, which holds for all machines that see it if its kind has such."""
+        path = self.path(name)
+        try:
+            make_folders(self.root, make_stored_folder)
+            folder = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX)
+                found = self.read_version(name)
+                if (None if found is None else found[1]) != version:
+                    raise Conflict(f"{path} is not as it was read.")
+                self.write_object(name, content, is_durable=True)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise write_failure(path, error) from error
+        return _version_of(content)
+
     def sync_folder(self, folder: str) -> None:
         path = self.path(folder)
         try:
@@ -280,6 +310,11 @@ class LocalStore(Store):
             return max(_modification_times(path))
         except FileNotFoundError:
             return None
+
+
+def _version_of(content: bytes) -> Version:
+    """What tells contents apart that are never the same twice."""
+    return {"e_tag": content.decode("latin-1")}
 
 
 def _share(path: str, gid: int, mode: int) -> None:

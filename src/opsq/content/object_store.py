@@ -13,21 +13,24 @@ from typing import TYPE_CHECKING, cast
 
 import obstore
 from obstore.exceptions import (
+    AlreadyExistsError,
     BaseError,
     InvalidPathError,
+    NotFoundError,
     PermissionDeniedError,
+    PreconditionError,
     UnauthenticatedError,
     UnknownConfigurationKeyError,
 )
 from obstore.store import from_url
 
-from opsq.content.content_store import ObjectWriter, Store, check_name
+from opsq.content.content_store import ObjectWriter, Store, Version, check_name
 from opsq.content.file_io import Buffer
 from opsq.errors import Conflict, ContentMissing, NotPermitted, OpsqError, StoreNotVisible, UsageError
 from opsq.units import counted
 
 if TYPE_CHECKING:
-    from obstore import WritableFile
+    from obstore import PutMode, UpdateVersion, WritableFile
     from obstore.store import ClientConfig, RetryConfig, S3Config
 
 _UPLOAD_BYTES = 16 << 20
@@ -45,15 +48,19 @@ class CloudStore(Store):
     Args:
         url: `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX` or `az://CONTAINER/PREFIX`.
         options: override the environment (`AWS_…`, `GOOGLE_…`, `AZURE_…`).
+        patience_s: how long one call may take, with everything that is tried again.
 
     Raises:
         UsageError: the URL or an option is wrong.
     """
 
-    def __init__(self, url: str, options: Mapping[str, str]) -> None:
+    def __init__(self, url: str, options: Mapping[str, str], patience_s: float | None = None) -> None:
         super().__init__(url)
         client: ClientConfig = {"allow_http": _speaks_http(options)}
-        retry: RetryConfig = {"max_retries": _RETRIES_LIMIT, "retry_timeout": timedelta(seconds=_RETRY_S)}
+        if patience_s is not None:
+            client["timeout"] = timedelta(seconds=patience_s)
+        retry_s = _RETRY_S if patience_s is None else patience_s
+        retry: RetryConfig = {"max_retries": _RETRIES_LIMIT, "retry_timeout": timedelta(seconds=retry_s)}
         try:
             self._objects = from_url(
                 url,
@@ -87,6 +94,29 @@ class CloudStore(Store):
             obstore.put(self._objects, check_name(name), content)
         except _FAILURES as error:
             raise self.failure(name, error) from error
+
+    def read_version(self, name: str) -> tuple[bytes, Version] | None:
+        try:
+            found = obstore.get(self._objects, check_name(name))
+            return found.bytes().to_bytes(), {"e_tag": found.meta["e_tag"], "version": found.meta["version"]}
+        except (FileNotFoundError, NotFoundError):
+            return None
+        except _FAILURES as error:
+            raise self.failure(name, error) from error
+
+    def swap_object(self, name: str, content: bytes, version: Version | None) -> Version:
+        mode: PutMode = (
+            "create"
+            if version is None
+            else cast("UpdateVersion", {key: mark for key, mark in version.items() if mark is not None})
+        )
+        try:
+            put = obstore.put(self._objects, check_name(name), content, mode=mode, use_multipart=False)
+        except (AlreadyExistsError, PreconditionError, NotFoundError, FileNotFoundError) as error:
+            raise Conflict(f"{self.url}/{name} is not as it was read.") from error
+        except _FAILURES as error:
+            raise self.failure(name, error) from error
+        return {"e_tag": put["e_tag"], "version": put["version"]}
 
     def sync_folder(self, folder: str) -> None:
         """Do nothing: a folder exists as long as an object is in it."""

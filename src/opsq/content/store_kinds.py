@@ -12,7 +12,9 @@ from opsq.content.content_store import Store
 from opsq.errors import UsageError
 
 
-def open_store(location: str | os.PathLike[str], *, options: Mapping[str, str] | None = None) -> Store:
+def open_store(
+    location: str | os.PathLike[str], *, options: Mapping[str, str] | None = None, patience_s: float | None = None
+) -> Store:
     """Open a store; nothing is read or written yet.
 
     Args:
@@ -20,6 +22,7 @@ def open_store(location: str | os.PathLike[str], *, options: Mapping[str, str] |
             `az://CONTAINER/PREFIX` for object stores.
         options: for object stores, overriding the environment: `endpoint`, `region`, `access_key_id`, …, named as in
             obstore.
+        patience_s: for object stores: how long one call may take, with everything that is tried again.
 
     Raises:
         UsageError: the kind of URL is unknown, or an option is wrong.
@@ -42,5 +45,5 @@ def open_store(location: str | os.PathLike[str], *, options: Mapping[str, str] |
     if scheme in ("s3", "gs", "az"):
         from opsq.content.object_store import CloudStore
 
-        return CloudStore(text, options or {})
+        return CloudStore(text, options or {}, patience_s)
     raise UsageError(f"{text!r} is not a content store: use a path, or a file://, s3://, gs:// or az:// URL.")

@@ -24,6 +24,7 @@ from opsq.clock import now as read_clocks
 from opsq.queue.chunk_counters import Histogram
 from opsq.queue.engine import Engine
 from opsq.store.database import Database
+from opsq.store.write_ahead_log import LIMIT_BYTES
 
 _FULL_LOG_S = 60.0
 _RESTART_STEP_BYTES = 8 << 20
@@ -180,7 +181,7 @@ class Committer:
         wal_bytes = log.bytes
         if wal_bytes < self._copied_bytes:
             self._copied_bytes = 0  # the log was restarted
-        if self._is_copying:
+        if self._is_copying or (log.is_read_along and wal_bytes < LIMIT_BYTES):
             return
         left_bytes = wal_bytes - self._copied_bytes
         is_long = wal_bytes >= max(log.restart_bytes, self._restart_from_bytes)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from opsq.daemon.lifecycle import Ready
 from opsq.daemon.process_setup import collect_rarely, feed_watchdog, notify, raise_descriptors
-from opsq.errors import InvalidStrategy
+from opsq.errors import InvalidStrategy, OpsqError
 from opsq.settings import Settings
 from opsq.store.state_folder import make_state_dir
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from opsq.daemon.access_tokens import AccessTokens
     from opsq.daemon.server_tls import ServerTls
     from opsq.daemon.sockets import ListeningSocket
+    from opsq.replica.ownership import Ownership
     from opsq.store.database import Database
 
 EXIT_BUG = 70
@@ -41,6 +42,7 @@ class _Resources(NamedTuple):
     tokens: AccessTokens | None
     tls: ServerTls | None
     bound: list[ListeningSocket]
+    ownership: Ownership | None
 
 
 def run(settings: Settings, on_ready: Callable[[Ready], None] | None = None, *, is_temporary: bool = False) -> int:
@@ -116,6 +118,7 @@ async def _serve(
         resources.tokens,
         connection_limit=connection_limit,
         on_fatal=on_fatal,
+        ownership=resources.ownership,
         may_end=lambda: may_exit(settings),
         tls=resources.tls,
     )
@@ -160,9 +163,11 @@ def _resources(settings: Settings) -> Iterator[_Resources]:
     from opsq.content.store_kinds import open_store
     from opsq.daemon import sockets
     from opsq.daemon.access_tokens import AccessTokens
+    from opsq.daemon.replica_access import check_replica, release, take_ownership
     from opsq.store import shard
     from opsq.store.database import Database
 
+    check_replica(settings)
     with contextlib.ExitStack() as stack:
         database = Database.open(
             Path(settings.database_path),
@@ -172,6 +177,10 @@ def _resources(settings: Settings) -> Iterator[_Resources]:
         )
         stack.callback(database.close)
         shard.claim(database, settings.shard)
+        ownership = None
+        if settings.replicate_to:
+            ownership = take_ownership(settings)
+            stack.callback(release, ownership)
         store = open_store(settings.store)
         stack.callback(store.close)
         store.mark()
@@ -185,7 +194,7 @@ def _resources(settings: Settings) -> Iterator[_Resources]:
             from opsq.daemon.server_tls import ServerTls
 
             tls = ServerTls(settings)
-        yield _Resources(database, store, AccessTokens(settings) if has_tcp else None, tls, bound)
+        yield _Resources(database, store, AccessTokens(settings) if has_tcp else None, tls, bound, ownership)
 
 
 def policy_of(settings: Settings) -> Any:
@@ -211,9 +220,12 @@ def policy_of(settings: Settings) -> Any:
 def _fatal_handler(stop_log: Callable[[], None]) -> Callable[[BaseException], NoReturn]:
     def die(error: BaseException) -> NoReturn:
         """Exit at once: no reply, no commit, no clean-up that could touch what may now belong to another process."""
-        _log.critical("fatal error, the daemon exits at once:", exc_info=error)
+        if isinstance(error, OpsqError):
+            _log.critical("the daemon exits at once: %s", error)
+        else:
+            _log.critical("fatal error, the daemon exits at once:", exc_info=error)
         stop_log()
-        os._exit(EXIT_BUG)
+        os._exit(error.exit_status if isinstance(error, OpsqError) else EXIT_BUG)
 
     return die
 

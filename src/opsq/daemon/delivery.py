@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from opsq.daemon.audit import Audit
 from opsq.daemon.session import Session
 from opsq.queue.engine import Engine, Peer
 from opsq.wire.messages import DaemonState, Reply
+
+if TYPE_CHECKING:
+    from opsq.daemon.replication import Replication
 
 
 class Delivery:
@@ -22,6 +26,7 @@ class Delivery:
         engine: whose outbox it empties.
         sessions: who gets what.
         audit: what replies wait for.
+        replication: says what may be said; None: everything may.
         complete: adds to a state what the engine does not know.
         pulse_soon: has `deliver` called again.
     """
@@ -31,6 +36,7 @@ class Delivery:
         engine: Engine,
         sessions: Mapping[Peer, Session],
         audit: Audit,
+        replication: Replication | None,
         *,
         complete: Callable[[DaemonState], DaemonState],
         pulse_soon: Callable[[], None],
@@ -38,6 +44,7 @@ class Delivery:
         self._engine = engine
         self._sessions = sessions
         self._audit = audit
+        self._replication = replication
         self._complete = complete
         self._pulse_soon = pulse_soon
         self._unflushed: list[Session] = []
@@ -55,6 +62,8 @@ class Delivery:
             audited, self._audited = self._audited, []
             self._collect(audited)
         outbox = self._engine.outbox
+        if self._replication is not None:
+            outbox[:] = self._replication.sayable(outbox)
         if outbox and self._auditing is None:
             if self._audit.is_behind:
                 self._auditing = asyncio.get_running_loop().create_task(self._await_audit(outbox[:]))

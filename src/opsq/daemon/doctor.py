@@ -23,7 +23,7 @@ from opsq.settings import Settings, config_paths
 from opsq.store.database import Database
 from opsq.units import counted, format_duration, format_roughly
 from opsq.version import __version__
-from opsq.wire.messages import DaemonState
+from opsq.wire.messages import DaemonState, ReplicaState
 
 _LINGER_DIR = Path("/var/lib/systemd/linger")
 _SYSTEMD_DIR = Path("/run/systemd/system")
@@ -103,6 +103,8 @@ def _daemon(settings: Settings, state: DaemonState) -> Iterator[Fact]:
     yield Fact("daemon", not advice, f"process {state.pid}, opsq {state.server}, {state.state}", advice)
     if state.wal_kept_s:
         yield _long_log(state, settings)
+    if state.replica is not None:
+        yield _replica(state.replica)
     for consumer in state.consumers:
         if consumer.is_unmatched:
             detail = f"{consumer.consumer} waits with {consumer.waiting_strategy}, but nothing that waits is for it"
@@ -143,6 +145,16 @@ def _long_log(state: DaemonState, settings: Settings) -> Fact:
         " program that reads the database has kept it from starting over"
     )
     return Fact("log", False, detail, f"End that program's transaction; to find it: fuser {settings.database_path}")
+
+
+def _replica(replica: ReplicaState) -> Fact:
+    detail = f"{replica.url}, {replica.state}, {format_duration(round(replica.lag_s, 1))} behind"
+    if not replica.is_owner:
+        advice = "The lease ran out, so nothing is acknowledged or handed out. Check the store and the network."
+        return Fact("replica", False, detail, advice)
+    if replica.error:
+        return Fact("replica", False, f"{detail}: {replica.error}", "Check the store, its credentials and the log.")
+    return Fact("replica", True, detail)
 
 
 def _descriptors(settings: Settings) -> Fact:

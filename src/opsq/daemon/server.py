@@ -50,7 +50,9 @@ from opsq.version import __version__
 from opsq.wire.messages import Backup, Changed, Check, DaemonState, Draining, Hello, Request, Stop, Vacuum
 
 if TYPE_CHECKING:
+    from opsq.daemon.replication import Replication
     from opsq.daemon.server_tls import ServerTls, TlsDoor
+    from opsq.replica.ownership import Ownership
 
 _WATCH_NS = 1_000_000_000
 """How often those who wait for long are looked after, one strategy each time."""
@@ -66,6 +68,7 @@ class Daemon:
     Args:
         connection_limit: the maximum number of connections, given the descriptors that the system allows.
         on_fatal: ends the process without sending another reply.
+        ownership: of the replica; None: there is none.
         may_end: called when there has been no connection for a while; whether to exit. None: never.
     """
 
@@ -79,6 +82,7 @@ class Daemon:
         *,
         connection_limit: int,
         on_fatal: Callable[[BaseException], None],
+        ownership: Ownership | None = None,
         may_end: Callable[[], bool] | None = None,
         tls: ServerTls | None = None,
     ) -> None:
@@ -99,12 +103,18 @@ class Daemon:
         self._on_fatal = on_fatal
         self._may_end = may_end
         self._unused_timer: asyncio.TimerHandle | None = None
-        self._delivery = Delivery(
-            engine, self._connections.greeted, self._audit, complete=self._completed, pulse_soon=self.pulse_soon
-        )
-        self.flush_soon = self._delivery.flush_soon
         self._committed = asyncio.Event()
         self._committer = Committer(database, engine, self.loop, self._on_committed, on_fatal)
+        self._replication = None if ownership is None else self._replicate(ownership)
+        self._delivery = Delivery(
+            engine,
+            self._connections.greeted,
+            self._audit,
+            self._replication,
+            complete=self._completed,
+            pulse_soon=self.pulse_soon,
+        )
+        self.flush_soon = self._delivery.flush_soon
         self._housekeeping = Housekeeping(database, store, self.loop)
         self._tls = tls
         self._listeners = Listeners(
@@ -134,8 +144,22 @@ class Daemon:
     async def serve(self, bound: list[ListeningSocket]) -> None:
         """Accept connections on these sockets, which are closed when the daemon exits."""
         await self._listeners.open(bound)
+        if self._replication is not None:
+            self._replication.start()
         self._watch_use()
         self.pulse_soon()
+
+    def _replicate(self, ownership: Ownership) -> Replication:
+        from opsq.daemon.replication import Replication
+
+        return Replication(
+            self.settings,
+            ownership,
+            self._database.log,
+            commits_count=lambda: self._committer.commits_count,
+            pulse_soon=self.pulse_soon,
+            on_fatal=self._on_fatal,
+        )
 
     def _check_place(self) -> None:
         try:
@@ -171,6 +195,8 @@ class Daemon:
         await self._finish_commits()
         await self._housekeeping.stop()
         self._listeners.close()
+        if self._replication is not None:
+            await self._replication.finish()
         await self._delivery.catch_up()
         for session, request_id in self._stops:
             session.answer(Changed(request_id))
@@ -340,13 +366,19 @@ class Daemon:
         self._delivery.deliver()
         self.backlog.note_written()
         if engine.removed_content:
-            self._housekeeping.delete_content(list(engine.removed_content))
+            self._delete_content(list(engine.removed_content))
             engine.removed_content.clear()
         if engine.has_turn():
             self.pulse_soon()
         if self._stop_asked.is_set() and engine.is_quiet():
             self._quiet.set()
         self._alarm.set(now)
+
+    def _delete_content(self, folders: list[str]) -> None:
+        if self._replication is None:
+            self._housekeeping.delete_content(folders)
+        else:  # a copy that still knows the submissions must find it
+            self._replication.when_copied(lambda: self._housekeeping.delete_content(folders))
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Run engine work that no request waits for: any exception is a bug, and the process must not continue."""
@@ -368,6 +400,7 @@ class Daemon:
         return msgspec.structs.replace(
             state,
             measures=measures,
+            replica=None if self._replication is None else self._replication.state(),
             server=__version__,
             pid=os.getpid(),
             state="draining" if self.is_stopping else state.state,
@@ -392,7 +425,8 @@ class Daemon:
         self._refusals.tick()
         if self._committer.commits_count != self._commits_seen:
             self._commits_seen, self._worked_at = self._committer.commits_count, time.monotonic()
-        self._housekeeping.tick(time.monotonic() - self._worked_at)
+        if self._replication is None or self._replication.is_owner:
+            self._housekeeping.tick(time.monotonic() - self._worked_at)
         self.pulse_soon()
 
     def _watch(self, now: Now) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from opsq.metrics import Family
-    from opsq.wire.messages import DaemonState, ShardState
+    from opsq.wire.messages import DaemonState, ReplicaState, ShardState
 
 
 class CountsShape(Shape):
@@ -66,6 +66,28 @@ class ShardShape(Shape):
         return cls.from_message(state, total=CountsShape.from_message(state.total))
 
 
+class ReplicaShape(Shape):
+    """The copy of the queue in an object store. `state`: copying (everything, for the first time), running or down.
+
+    `lag_s`: for how long the oldest change that is not in the copy has been waiting. `is_owner` false: the daemon
+    acknowledges and hands out nothing until it can renew its lease. `owner`: how many owners the queue has had.
+    `restarts`: how often Litestream was started again. `error`: why the last copy failed; empty: it did not.
+    """
+
+    url: str
+    state: str
+    lag_s: float
+    is_owner: bool
+    owner: int
+    restarts: int
+    error: str
+
+    @classmethod
+    def from_state(cls, state: ReplicaState) -> Self:
+        """The replica as the daemon describes it."""
+        return cls.from_message(state, owner=state.owner_epoch, restarts=state.restarts_count)
+
+
 class StatusDocument(Shape):
     """`opsq status`. `by` is empty without --by; `socket` is what was connected to, `socket_source` what chose it.
 
@@ -76,6 +98,7 @@ class StatusDocument(Shape):
     `held_back`: what holds waiting work back; empty: nothing is known to.
     `shards`: the daemons that are this queue together; empty if it is one alone. With several, `pid` is 0.
     `takes_new`: whether submissions come in; false: it is being drained.
+    `replica`: null: there is none.
     """
 
     state: str
@@ -105,6 +128,7 @@ class StatusDocument(Shape):
     held_back: list[CauseShape]
     shards: list[ShardShape]
     takes_new: bool
+    replica: ReplicaShape | None
     rate_per_s: float | UnsetType = UNSET
     left_s: float | UnsetType = UNSET
 
@@ -120,6 +144,7 @@ class StatusDocument(Shape):
             consumers=[ConsumerShape.from_message(consumer) for consumer in state.consumers],
             held_back=CauseShape.of(state.held_back),
             shards=[ShardShape.of(shard) for shard in state.shards],
+            replica=None if state.replica is None else ReplicaShape.from_state(state.replica),
             backlog=state.total.backlog_count,
         )
 

@@ -14,6 +14,7 @@ from datetime import UTC, date, datetime
 from opsq.errors import UsageError
 from opsq.ids import parse_submission_id
 from opsq.options.option import as_option
+from opsq.setting_kinds import STORE
 from opsq.strategy.tree import KEY, KEY_HINT, parse_pairs, parse_value
 from opsq.titles import check_title
 from opsq.units import counted, parse_duration, parse_size
@@ -109,6 +110,11 @@ def counted_key(option: str, text: str) -> str:
             hint="`opsq list` counts the chunks of each.",
         )
     return text
+
+
+def store_url(option: str, text: str) -> str:
+    """The URL of a store, for which a path may stand."""
+    return str(as_option(option, text, STORE.read))
 
 
 def web_origin(option: str, text: str) -> str:

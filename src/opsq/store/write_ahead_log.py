@@ -62,6 +62,8 @@ class WriteAheadLog:
         """How long it is, in pages; until the first commit, at most so long."""
         self.readers_count = 0
         """Our own that read for long: no stranger is to be blamed for keeping it."""
+        self.is_read_along = False
+        """Another program reads it while it is written and copies it into the file itself, as for a replica."""
         self.step_bytes = min(STEP_BYTES, max(ballast.size_bytes // 2, _LEAST_STEP_BYTES))
         """It is copied in steps of this length; shorter on a small disk, whose ballast is small.
 
@@ -94,7 +96,8 @@ class WriteAheadLog:
         try:
             self._writer.wal_checkpoint(mode=mode)
         except apsw.BusyError:
-            if self.bytes >= self.restart_bytes and self._kept_since is None and not self.readers_count:
+            is_ours = self.readers_count or self.is_read_along
+            if self.bytes >= self.restart_bytes and self._kept_since is None and not is_ours:
                 self._kept_since = time.monotonic()
             return False
         finally:

@@ -247,3 +247,18 @@ def test_an_object_is_deleted_alone(store: Store) -> None:
     store.delete_object(f"{FOLDER}/never")
     assert list(store.objects(FOLDER)) == ["two"]
     assert list(store.objects(OTHER)) == []
+
+
+def test_object_is_swapped_for_the_version_that_was_read_only(store: Store) -> None:
+    assert store.read_version("owner") is None
+    first = store.swap_object("owner", b"1", None)
+    with pytest.raises(Conflict):
+        store.swap_object("owner", b"other", None)
+    assert store.read_version("owner") == (b"1", first)
+    second = store.swap_object("owner", b"2", first)
+    with pytest.raises(Conflict):
+        store.swap_object("owner", b"other", first)
+    assert store.read_version("owner") == (b"2", second)
+    store.delete_object("owner")
+    with pytest.raises(Conflict):
+        store.swap_object("owner", b"3", second)

@@ -13,7 +13,7 @@ from opsq.settings import load
 
 def test_log_that_a_foreign_reader_keeps_is_wrong_and_says_how_to_find_it() -> None:
     state: Any = SimpleNamespace(
-        pid=1, server="0.1.0", state="running", consumers=[], wal_bytes=150 << 20, wal_kept_s=200.0
+        pid=1, server="0.1.0", state="running", consumers=[], wal_bytes=150 << 20, wal_kept_s=200.0, replica=None
     )
     settings: Any = SimpleNamespace(database_path="/queue/opsq.sqlite")
     found = {fact.check: fact for fact in doctor._daemon(settings, state)}

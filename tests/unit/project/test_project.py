@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 import opsq.version
 
 REPOSITORY = Path(__file__).parents[3]
-EXTRAS = {"dev", "gateway", "postgresql", "spark", "spark-connect", "traces"}
+EXTRAS = {"dev", "gateway", "postgresql", "replicate", "spark", "spark-connect", "traces"}
 """What development needs; it brings all extras but a Java."""
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 

@@ -93,6 +93,25 @@ class BackupDocument(Shape):
     bytes: int
 
 
+class RestoreDocument(Shape):
+    """`opsq restore`. `newest_at`: when the newest change was copied, by the clock of the store; null: unknown.
+
+    `former_host` was the owner, last heard of at `former_heard_at`, when its oldest change that was not copied had
+    waited for `former_lag_s`; 0: all it had was copied. `owner`: how many owners the queue has had, with this one.
+    `is_checked` false: an older opsq wrote it. `start`: the command that starts its daemon.
+    """
+
+    state_dir: str
+    bytes: int
+    newest_at: str | None
+    former_heard_at: str
+    former_host: str
+    former_lag_s: float
+    owner: int
+    is_checked: bool
+    start: str
+
+
 class VacuumDocument(Shape):
     """`opsq vacuum`."""
 

@@ -19,12 +19,15 @@ from opsq.errors import Unreachable
 from opsq.options import values
 from opsq.options.option import duration, option
 from opsq.units import counted
-from opsq.wire.messages import Counts, DaemonState, Status
+from opsq.wire.messages import Counts, DaemonState, ReplicaState, Status
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.text import Text
 
 _CHUNKS = ("waiting", "delayed", "reserved", "completed", "dead", "skipped")
+_LAG_S = 2.0
+"""A replica that lags for less is up to date: it is written in steps."""
 
 
 def status(
@@ -124,6 +127,9 @@ def _plain(document: StatusDocument) -> list[tuple[str, object]]:
     rows += [(name, getattr(document, name)) for name in ("file_bytes", "free_bytes", "wal_bytes")]
     rows += [("disk_free_bytes", "-" if document.disk_free_bytes is None else document.disk_free_bytes)]
     rows += [(name, round(getattr(document, name), 3)) for name in ("uptime_s", "oldest_reservation_s", "wal_kept_s")]
+    if (replica := document.replica) is not None:
+        rows += [("replica", replica.state), ("replica_lag_s", round(replica.lag_s, 3))]
+        rows += [("replica_error", replica.error)] if replica.error else []
     if document.rate_per_s:
         rows += [("rate_per_s", round(document.rate_per_s, 3))]
     rows += [(f"submissions_{name}", count) for name, count in document.states.items()]
@@ -176,6 +182,8 @@ def _drawing(caller: Caller, state: DaemonState, by: str | None, meter: Progress
         parts.append(Text("It is being drained, and takes no new submissions: see opsq-drain(1).", style="magenta"))
     if state.state == "full":
         parts.append(Text(str(full_disk(state)), style="magenta"))
+    if state.replica is not None:
+        parts.append(_replica(state.replica))
     parts += [Text(sentence, style="magenta") for sentence in caller.held_back("Waiting work", state.held_back)]
     if state.unmatched_count:
         chunks_text = counted(state.unmatched_count, "waiting chunk")
@@ -199,6 +207,19 @@ def _drawing(caller: Caller, state: DaemonState, by: str | None, meter: Progress
             table.add_row(Text(consumer.consumer), str(consumer.reserved_count), oldest, waits)
         parts.append(table)
     return Group(*(line for part in parts for line in (part, Text(""))))
+
+
+def _replica(replica: ReplicaState) -> Text:
+    from rich.text import Text
+
+    from opsq.units import format_span
+
+    lag = f"{format_span(replica.lag_s)} behind" if replica.lag_s >= _LAG_S else "up to date"
+    what = {"copying": "everything is being copied", "running": lag, "down": f"not written, {lag}"}[replica.state]
+    reason = f": {replica.error}" if replica.error else ""
+    owner = "" if replica.is_owner else "; the lease ran out: nothing is acknowledged or handed out until it is renewed"
+    is_well = replica.is_owner and not replica.error
+    return Text(f"replica {replica.url}: {what}{reason}{owner}", style="dim" if is_well else "magenta")
 
 
 def _value(counts: Counts) -> str:

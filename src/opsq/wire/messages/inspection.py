@@ -5,7 +5,7 @@ This file must not define a request that writes, except `Prune`, which forgets h
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -120,6 +120,24 @@ class ShardState(Record):
     uptime_s: float = 0.0
 
 
+class ReplicaState(Record):
+    """The copy of the queue in an object store.
+
+    `state`: `copying` (the first whole copy since the start is under way), `running` or `down`. `lag_s`: for how long
+    the oldest change that is not in the copy has been waiting; 0: all are. `is_owner`: whether the daemon may
+    acknowledge and hand out; else it waits until it can renew its lease. `restarts_count`: how often Litestream had to
+    be started again. `error`: why the last attempt failed; empty: it did not.
+    """
+
+    url: str
+    state: Literal["copying", "running", "down"]
+    lag_s: float
+    is_owner: bool
+    owner_epoch: Count
+    restarts_count: Count
+    error: str = ""
+
+
 class DaemonState(Message):
     """Answer to Status.
 
@@ -127,7 +145,7 @@ class DaemonState(Message):
     counters do not show it. `backlog_limit`: how many chunks may be waiting, delayed or reserved; None: any number.
     `room_waiting_count`: submissions that wait for room. `disk_free_bytes`: what is left on the disk; None: unknown.
     `removable`: while the disk is full, the details of the refusals: what would make room. `held_back`: what holds
-    waiting work back; empty: nothing is known to. `measures`: None unless asked for.
+    waiting work back; empty: nothing is known to. `measures`: None unless asked for. `replica`: None if there is none.
     `shards`: the daemons whose states a client over shards has put together here; with several, `pid` is 0.
     """
 
@@ -159,6 +177,7 @@ class DaemonState(Message):
     shards: list[ShardState] = []
     takes_new: bool = True
     """False: it is being drained, and submissions are refused."""
+    replica: ReplicaState | None = None
 
 
 class Running(Message):
