@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from opsq.client.shards.merging import Cursors, gathering
 from opsq.client.shards.merging.cursors import HANDLES_KEPT
+from opsq.client.shards.merging.pages import PAGE_BYTES
 from opsq.errors import UsageError
 from opsq.ids import SHARD_MAX
 from opsq.wire import messages as m
@@ -268,6 +269,33 @@ def test_an_empty_page_of_one_shard_holds_back_only_what_may_come_after_it() -> 
     assert [row.at for row in page.rows] == [10]
 
 
+def test_a_page_of_the_only_shard_that_has_more_is_given_whole() -> None:
+    found = gathering(m.History(1), {0: "a:1", 1: "b:1"}, Cursors())
+    assert found is not None
+    found.ask([0, 1])
+    rows = [event(1, 10, 1), event(2, 20, 1)]
+    page = found.merged({0: m.HistoryRows(1, rows, 9, {}, {}, reached_at=30), 1: m.HistoryRows(1, [], None, {})})
+    assert isinstance(page, m.HistoryRows)
+    assert ([row.at for row in page.rows], page.reached_at) == ([10, 20], 30)
+
+
+def test_a_page_ends_where_its_reasons_become_too_long_and_goes_on_there() -> None:
+    reason = "x" * (PAGE_BYTES // 2)
+    rows = {shard: [replace(event(seq, 10 * seq + shard, seq), reason=reason) for seq in (1, 2)] for shard in (0, 1)}
+
+    def shard(number: int) -> Shard:
+        return lambda request: m.HistoryRows(
+            1, [row for row in rows[number] if row.seq > (request.after or 0)], None, {}
+        )
+
+    pages = listed(
+        m.History(1),
+        {0: shard(0), 1: shard(1)},
+        lambda request, page: None if page.next_after is None else replace(request, after=page.next_after),
+    )
+    assert [[row.at for row in page.rows] for page in pages] == [[10, 11, 20], [21]]
+
+
 # --- places that were given out ---------------------------------------------------------------------------------------
 
 
@@ -288,6 +316,14 @@ def test_shards_that_have_no_more_or_did_not_answer_are_not_asked_for_the_next_p
     assert found is not None
     asked = found.ask([0, 1])
     assert {shard: request.after for shard, request in asked.items() if isinstance(request, m.History)} == {0: 1}
+
+
+def test_a_shard_that_is_gone_is_not_asked_for_the_next_page() -> None:
+    cursors = Cursors()
+    found = gathering(m.History(1, after=next_page(cursors)), {1: "b:1"}, cursors)
+    assert found is not None
+    assert found.ask([1]) == {}
+    assert found.merged({}) == m.HistoryRows(1, [], None, {})
 
 
 def test_a_page_can_be_asked_for_twice() -> None:
