@@ -139,7 +139,8 @@ class Router:
             else:
                 self._answer(request, reply)
 
-        self._waits[request.id] = shard, shard.ask(request, heard, ERRAND_S)
+        patience_s = WORK_S if isinstance(request, m.Wait | m.Results) else ERRAND_S
+        self._waits[request.id] = shard, shard.ask(request, heard, patience_s)
 
     def _unknown(self, submission_id: int, number: int) -> m.ErrorReply:
         """The answer about a submission whose shard is not among these, or was never reached."""

@@ -243,8 +243,7 @@ class _RouterEnd(asyncio.Protocol):
     async def _leave(self) -> None:
         """Close the connections to all shards; what was said before is sent."""
         if self._shards is not None:
-            for shard in self._shards.take_all():
-                await shard.link.close()
+            await asyncio.gather(*[shard.link.close() for shard in self._shards.take_all()])
         self.is_closed.set()
         self._on_end(self)
 
