@@ -239,7 +239,7 @@ GLOBAL: dict[str, Option] = {
     "socket": option("--socket PATH", "The daemon's Unix socket.", environment="OPSQ_SOCKET"),
     "address": option(
         "--address [tls://]HOST:PORT",
-        "A daemon that listens on TCP; its token comes from --token-file or OPSQ_TOKEN. Several with commas are shards.",
+        "A daemon that listens on TCP; its token comes from --token-file or OPSQ_TOKEN. With commas: several shards.",
         environment="OPSQ_ADDRESS",
     ),
     "token_file": option(
