@@ -10,11 +10,10 @@ from msgspec.structs import replace
 
 from opsq.client.shards.poll import Replies, code_of, is_gone, poll
 from opsq.client.shards.shard import WORK_S, Shard
-from opsq.errors import NoRoom, StorageFull, Unreachable
+from opsq.errors import NoRoom, QueueDraining, StorageFull, Unreachable
 from opsq.wire.messages import Capacity, CheckCapacity, Created, ErrorReply, NewSubmission, Reply, Submit, Submitted
 
-DRAINING = "draining"
-PASSED_OVER = frozenset({NoRoom.code, StorageFull.code, DRAINING})
+PASSED_OVER = frozenset({NoRoom.code, StorageFull.code, QueueDraining.code})
 """With these refusals nothing was stored."""
 
 
@@ -118,7 +117,7 @@ class Placement:
             self._failures.append(self._refusals[0][1])
 
     def _is_passed_over(self, part: list[int], reply: Reply) -> bool:
-        codes = {DRAINING} if self._is_keyed(part) else PASSED_OVER
+        codes = {QueueDraining.code} if self._is_keyed(part) else PASSED_OVER
         return code_of(reply) in codes and all(self._orders[index] for index in part)
 
     def _is_keyed(self, indexes: list[int]) -> bool:
