@@ -77,9 +77,10 @@ class Parking:
         return shard in self._dry
 
     def heard(self, shard: Shard, reply: Reserved) -> None:
-        """Note whether a shard has work, and what it described."""
+        """Note whether a shard has work, whose, and what it described."""
         if reply.grants:
             self._dry.discard(shard)
+            self.shards.note_owner(shard, {grant.submission_id for grant in reply.grants})
         else:
             self._dry.add(shard)
         for described in reply.submissions:

@@ -6,11 +6,12 @@ It must not know what they are asked.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from opsq.client.core.address import Address, ShardedAddress, read_addresses, show_address
 from opsq.client.shards.shard import Shard
 from opsq.errors import Conflict, OpsqError, Unreachable
+from opsq.ids import shard_of
 from opsq.wire.messages import Welcome
 
 
@@ -62,10 +63,16 @@ class ShardSet:
 
     def owner(self, submission_id: int) -> int:
         """The number of the shard that has a submission."""
-        return self._moved.get(submission_id, submission_id >> 12 & 1023)
+        return self._moved.get(submission_id, shard_of(submission_id))
+
+    def note_owner(self, shard: Shard, submission_ids: Iterable[int]) -> None:
+        """A shard has handed out chunks of these submissions; one that another shard has made has moved there."""
+        for submission_id in submission_ids:
+            if shard.number is not None and self.owner(submission_id) != shard.number:
+                self.moved(submission_id, shard.number)
 
     def moved(self, submission_id: int, number: int) -> None:
-        """A shard has said that a submission is on another one."""
+        """A submission is on another shard than that which made it, or was."""
         if len(self._moved) >= _MOVED_LIMIT:
             del self._moved[next(iter(self._moved))]
         self._moved[submission_id] = number

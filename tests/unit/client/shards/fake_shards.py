@@ -101,6 +101,11 @@ class FakeShards:
     def owner(self, submission_id: int) -> int:
         return self._moved.get(submission_id, submission_id >> 12 & 1023)
 
+    def note_owner(self, shard: FakeShard, submission_ids: set[int]) -> None:
+        for one in submission_ids:
+            if self.owner(one) != shard.number:
+                self.moved(one, shard.number)
+
     def moved(self, submission_id: int, number: int) -> None:
         self._moved[submission_id] = number
 

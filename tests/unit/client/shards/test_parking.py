@@ -229,3 +229,11 @@ def test_chunks_are_held_until_they_are_given_away_but_not_those_of_leases(calls
     [other] = calls.asked
     other.answer(granted(other.number))
     assert other.holdings.told()[0] == []
+
+
+def test_submission_that_another_shard_hands_out_has_moved_there(calls: Calls) -> None:
+    calls.reserve()
+    [shard] = calls.asked
+    elsewhere = (shard.number + 1) % 3
+    shard.answer(granted(elsewhere))
+    assert calls.shards.owner(granted(elsewhere).grants[0].submission_id) == shard.number
