@@ -84,11 +84,11 @@ class Caller:
         return connection
 
     def warn_of_missing(self, shards: Sequence[str]) -> None:
-        """Say, once for each, which shards of the queue have no part in what the verb prints."""
+        """Say, once for each, which shards of the queue have no part in what the verb prints: `3 (b:7400)`."""
         for shard in () if self.is_drawing else shards:
             if shard not in self._named_missing:
                 self._named_missing.add(shard)
-                self.warn(f"{shard} did not answer: what it has is missing.")
+                self.warn(f"shard {shard} did not answer: what it has is missing.")
 
     # --- output ---
 

@@ -49,9 +49,12 @@ class ConsumerShape(Shape):
 
 
 class ShardShape(Shape):
-    """One of the daemons that are one queue. Of one that is unreachable, the rest is null."""
+    """One of the daemons that are one queue. Of one that is unreachable, the rest is null.
 
-    shard: int
+    `shard`: its number; null: it has never answered.
+    """
+
+    shard: int | None
     address: str
     state: str
     server: str | None

@@ -93,14 +93,14 @@ def test_a_call_keeps_other_messages_for_later(peer: Peer) -> None:
 
 def test_shards_without_a_part_in_an_answer_are_told_to_who_wants_to_know(peer: Peer) -> None:
     with peer.connect() as connection:
-        peer.say(ShardsMissing(5, ["shard 1"]), Changed(5, 1))
+        peer.say(ShardsMissing(5, ["1 (b:1)"]), Changed(5, 1))
         assert connection.call(Requeue(5, 1), Changed).count == 1
         told: list[str] = []
         connection.on_missing = told.extend
-        peer.say(ShardsMissing(6, ["shard 1", "shard 2"]), Changed(6, 2))
+        peer.say(ShardsMissing(6, ["1 (b:1)", "2 (c:1)"]), Changed(6, 2))
         assert connection.call(Requeue(6, 1), Changed).count == 2
         assert connection.receive(0) == []
-        assert told == ["shard 1", "shard 2"]
+        assert told == ["1 (b:1)", "2 (c:1)"]
 
 
 def test_an_error_reply_to_a_call_is_raised(peer: Peer) -> None:

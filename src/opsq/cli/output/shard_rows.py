@@ -16,7 +16,7 @@ def shard_rows(state: DaemonState) -> list[tuple[str, ...]]:
     """A row for each shard; of one that did not answer, no more than where it is."""
     rows: list[tuple[str, ...]] = []
     for shard in state.shards:
-        row = (str(shard.shard), shard.address, shard.state)
+        row = ("-" if shard.shard is None else str(shard.shard), shard.address, shard.state)
         if shard.total is None:
             rows.append((*row, "", "", "", "", ""))
             continue

@@ -12,6 +12,7 @@ from msgspec import UNSET
 from opsq.cli.caller import Caller
 from opsq.cli.lasting_connection import LastingConnection
 from opsq.cli.output.json_output import print_json
+from opsq.cli.output.shard_rows import SHARD_COLUMNS, SHARD_NUMBERS, process_text, shard_rows
 from opsq.documents.daemon import StatusDocument
 from opsq.documents.progress_meter import ProgressMeter
 from opsq.documents.submission_text import value_text
@@ -94,7 +95,7 @@ def _print(caller: Caller, state: DaemonState, by: str | None, meter: ProgressMe
         caller.table(
             (),
             [
-                *_plain(document),
+                *_plain(document, state),
                 *(("held_back", sentence) for sentence in caller.held_back("Waiting work", state.held_back)),
             ],
         )
@@ -102,7 +103,7 @@ def _print(caller: Caller, state: DaemonState, by: str | None, meter: ProgressMe
         caller.remark(f"No submission has the key {by}.")
 
 
-def _plain(document: StatusDocument) -> list[tuple[str, object]]:
+def _plain(document: StatusDocument, state: DaemonState) -> list[tuple[str, object]]:
     rows: list[tuple[str, object]] = [
         (name, getattr(document, name))
         for name in (
@@ -134,7 +135,7 @@ def _plain(document: StatusDocument) -> list[tuple[str, object]]:
         rows += [("rate_per_s", round(document.rate_per_s, 3))]
     rows += [(f"submissions_{name}", count) for name, count in document.states.items()]
     rows += [("consumer", f"{c.consumer} reserved={c.reserved}") for c in document.consumers]
-    rows += [("shard", f"{shard.shard} {shard.address} {shard.state}") for shard in document.shards]
+    rows += [("shard", " ".join(row[:3])) for row in shard_rows(state)]
     return rows
 
 
@@ -142,7 +143,6 @@ def _drawing(caller: Caller, state: DaemonState, by: str | None, meter: Progress
     from rich.console import Group
     from rich.text import Text
 
-    from opsq.cli.output.shard_rows import SHARD_COLUMNS, SHARD_NUMBERS, process_text, shard_rows
     from opsq.daemon.control_connection import full_disk
     from opsq.units import format_roughly, format_span
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from opsq.client.core.address import show_address
 from opsq.client.shards.holdings import Holdings
-from opsq.client.shards.merging import Cursors, gathering
+from opsq.client.shards.merging import Cursors, Members, gathering
 from opsq.client.shards.parking import Parking
 from opsq.client.shards.placing import Placing
 from opsq.client.shards.poll import Replies, is_gone, poll
@@ -210,7 +210,8 @@ class Router:
         try:
             numbered = {shard.number: shard for shard in self._shards if shard.number is not None}
             addresses = {number: show_address(shard.address) for number, shard in numbered.items()}
-            gathered = gathering(request, addresses, self._cursors)
+            unreached = [show_address(shard.address) for shard in self._shards if shard.number is None]
+            gathered = gathering(request, Members(addresses, unreached, self._shards.owner), self._cursors)
             if gathered is None:
                 raise UsageError(cause="one_shard_only", request=type(request).__name__)
             questions = gathered.ask(sorted(numbered))

@@ -67,7 +67,7 @@ class Connection:
 
     welcome: Welcome
     on_missing: Callable[[list[str]], None] | None = None
-    """Told, in words for people, which shards of a queue of several have no part in the answer that follows."""
+    """Told which shards of a queue of several have no part in the answer that follows, as people know them."""
 
     @property
     def store_url(self) -> str:

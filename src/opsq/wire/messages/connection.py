@@ -114,7 +114,10 @@ class Draining(Message):
 
 
 class ShardsMissing(Message):
-    """Push, by a client over shards to itself: the answer to `request_id`, which follows, is without these."""
+    """Push, by a client over shards to itself: the answer to `request_id`, which follows, is without these.
+
+    Each by number and address, as `3 (b:7400)`; by its address alone, if it has never answered.
+    """
 
     request_id: Id
     shards: list[str]

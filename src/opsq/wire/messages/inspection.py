@@ -110,9 +110,12 @@ UNREACHABLE = "unreachable"
 
 
 class ShardState(Record):
-    """One of the daemons that are one queue; without more than its address if it is `UNREACHABLE`."""
+    """One of the daemons that are one queue; without more than its address if it is `UNREACHABLE`.
 
-    shard: Count
+    `shard`: its number; None: unknown, as it has never answered this client.
+    """
+
+    shard: Count | None
     address: str
     state: str
     server: str = ""

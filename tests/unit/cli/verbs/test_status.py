@@ -20,6 +20,7 @@ SHARDED = replace(
     shards=[
         ShardState(0, "shard-a.cluster.example.org:7400", "running", "1.0", COUNTS, 7200.0),
         ShardState(1023, "shard-b.cluster.example.org:7400", UNREACHABLE),
+        ShardState(None, "shard-c.cluster.example.org:7400", UNREACHABLE),
     ],
 )
 
@@ -47,7 +48,7 @@ class OfState(Caller):
 def test_terminal_of_80_columns_has_a_table_of_shards(capsys: pytest.CaptureFixture[str]) -> None:
     status(OfState(SHARDED).drawn(), watch=False, by=None, interval_s=1.0)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("running  2 shards, 1 of them unreachable, up 2h")
+    assert lines[0].startswith("running  3 shards, 2 of them unreachable, up 2h")
     assert max(map(len, lines)) <= 80
     [reachable] = [line for line in lines if "shard-a.cluster" in line]
     assert reachable.split()[:6] == ["0", "shard-a.cluster.example.org:7400", "running", "90", "9", "2"]
@@ -61,12 +62,13 @@ def test_pipe_has_a_line_for_each_shard(capsys: pytest.CaptureFixture[str]) -> N
     assert lines == [
         "shard\t0 shard-a.cluster.example.org:7400 running",
         "shard\t1023 shard-b.cluster.example.org:7400 unreachable",
+        "shard\t- shard-c.cluster.example.org:7400 unreachable",
     ]
 
 
 def test_program_has_what_is_known_of_each_shard(capsys: pytest.CaptureFixture[str]) -> None:
     status(OfState(SHARDED, json=True), watch=False, by=None, interval_s=1.0)
-    reachable, unreachable = json.loads(capsys.readouterr().out)["shards"]
+    reachable, unreachable, unknown = json.loads(capsys.readouterr().out)["shards"]
     assert (reachable["shard"], reachable["server"], reachable["total"]["waiting"]) == (0, "1.0", 90)
     assert unreachable == {
         "shard": 1023,
@@ -76,6 +78,7 @@ def test_program_has_what_is_known_of_each_shard(capsys: pytest.CaptureFixture[s
         "uptime_s": None,
         "total": None,
     }
+    assert unknown["shard"] is None
 
 
 def test_one_daemon_alone_has_no_shards(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,23 +1,23 @@
 """What one answer is made of, when a request concerns all shards: pure functions, without connections and clocks.
 
-found = gathering(request, addresses, cursors)     # None: it concerns one shard
+found = gathering(request, members, cursors)       # None: it concerns one shard
 asked = found.ask(shards)                          # shard → request; the router gives each an id
 reply = found.merged(replies)                      # of the shards that answered
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from opsq.client.shards.merging import changes, lists, states
 from opsq.client.shards.merging.cursors import Cursors
-from opsq.client.shards.merging.gathering import Gathering, shard_text
+from opsq.client.shards.merging.gathering import Gathering, Members
 from opsq.wire import messages as m
 
-__all__ = ["Cursors", "Gathering", "gathering", "shard_text"]
+__all__ = ["Cursors", "Gathering", "Members", "gathering"]
 
-_KINDS: dict[type[m.Message], Callable[[Any, Mapping[int, str]], Gathering[Any, Any]]] = {
+_KINDS: dict[type[m.Message], Callable[[Any, Members], Gathering[Any, Any]]] = {
     m.List: lists.Submissions,
     m.Dead: lists.DeadChunks,
     m.ShowSchedules: lists.Schedules,
@@ -31,19 +31,19 @@ _KINDS: dict[type[m.Message], Callable[[Any, Mapping[int, str]], Gathering[Any, 
     m.Check: changes.Checked,
     m.Explain: changes.Explained,
 }
-_PAGED: dict[type[m.Message], Callable[[Any, Mapping[int, str], Cursors], Gathering[Any, Any]]] = {
+_PAGED: dict[type[m.Message], Callable[[Any, Members, Cursors], Gathering[Any, Any]]] = {
     m.History: lists.Events,
     m.Running: lists.RunningChunks,
 }
 
 
-def gathering(request: m.Request, addresses: Mapping[int, str], cursors: Cursors) -> Gathering[Any, Any] | None:
+def gathering(request: m.Request, members: Members, cursors: Cursors) -> Gathering[Any, Any] | None:
     """How a request that concerns all shards is put together; None: it is for one, or of no such kind.
 
     Dead, History, Running, Requeue and Drop that name a submission are for the shard of that one.
 
     Args:
-        addresses: of all shards, by number, as people know them.
+        members: the shards that there are.
         cursors: those of the client's earlier lists.
 
     Raises:
@@ -53,6 +53,6 @@ def gathering(request: m.Request, addresses: Mapping[int, str], cursors: Cursors
     if getattr(request, "submission_id", None) is not None or getattr(where, "submission_id", None) is not None:
         return None
     if (kind := _KINDS.get(type(request))) is not None:
-        return kind(request, addresses)
+        return kind(request, members)
     paged = _PAGED.get(type(request))
-    return None if paged is None else paged(request, addresses, cursors)
+    return None if paged is None else paged(request, members, cursors)

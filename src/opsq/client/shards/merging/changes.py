@@ -9,9 +9,8 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from opsq.client.shards.merging.gathering import Gathering, shard_text, shards_of
+from opsq.client.shards.merging.gathering import Gathering
 from opsq.errors import Unreachable
-from opsq.ids import shard_of
 from opsq.wire import messages as m
 
 DESCRIBED_BYTES = 4 << 20
@@ -44,7 +43,7 @@ class DeadSelection(Gathering[m.Requeue | m.Drop, m.Changed]):
 
     def ask(self, shards: Sequence[int]) -> dict[int, m.Request]:
         """Those that may have some."""
-        return dict.fromkeys(shards_of(self.request.where.submission_ids, shards), self.request)
+        return dict.fromkeys(self.members.with_any(self.request.where.submission_ids, shards), self.request)
 
     def answer(self, answers: dict[int, m.Changed]) -> m.Changed:
         """What all have changed."""
@@ -72,11 +71,11 @@ class Found(Gathering[m.Find, m.Found]):
         """The first that has it; that nobody has is not known as long as some have not answered."""
         ids = [found.submission_id for found in answers.values() if found.submission_id is not None]
         missing = [shard for shard in self._shards if shard not in answers]
-        if ids or not missing:
+        if ids or not (missing or self.members.unreached):
             is_withdrawn = not ids and all(found.is_withdrawn for found in answers.values())
             return m.Found(self.request.id, ids[0] if ids else None, is_withdrawn)
-        names = ", ".join(shard_text(shard, self.addresses.get(shard, "")) for shard in missing)
-        error = Unreachable(f"Whether the key has made a submission is not known: no answer came from {names}.")
+        names = [*map(self.members.name, missing), *self.members.unreached]
+        error = Unreachable(f"Whether the key has made a submission is not known without {', '.join(names)}.")
         return m.ErrorReply.of(self.request.id, error)
 
 
@@ -87,7 +86,7 @@ class Described(Gathering[m.Describe, m.Described]):
         """Each for its own."""
         parts: dict[int, list[int]] = {}
         for submission_id in self.request.submission_ids:
-            parts.setdefault(shard_of(submission_id), []).append(submission_id)
+            parts.setdefault(self.members.owner(submission_id), []).append(submission_id)
         return {shard: replace(self.request, submission_ids=parts[shard]) for shard in shards if shard in parts}
 
     def answer(self, answers: dict[int, m.Described]) -> m.Described:
@@ -108,7 +107,7 @@ class Checked(Gathering[m.Check, m.Checked]):
     def answer(self, answers: dict[int, m.Checked]) -> m.Checked:
         """All problems, each with its shard."""
         problems = [
-            f"{shard_text(shard, self.addresses.get(shard, ''))}: {problem}"
+            f"{self.members.name(shard)}: {problem}"
             for shard, checked in answers.items()
             for problem in checked.problems
         ]
@@ -122,9 +121,9 @@ class Explained(Gathering[m.Explain, m.Explained]):
         """That of the first shard that would hand something out, or of the first."""
         shard = min(answers, key=lambda shard: not answers[shard].offers)
         chosen = answers[shard]
-        note = f"This is what {shard_text(shard, self.addresses.get(shard, ''))} does; each shard serves what it has."
+        note = f"This is what {self.members.name(shard)} does; each shard serves what it has."
         return replace(
-            chosen, id=self.request.id, notes=[*chosen.notes, note] if len(self.addresses) > 1 else chosen.notes
+            chosen, id=self.request.id, notes=[*chosen.notes, note] if len(self.members.addresses) > 1 else chosen.notes
         )
 
 

@@ -6,8 +6,8 @@ It must not send anything, nor know which shards can be reached.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -20,23 +20,44 @@ Q = TypeVar("Q", bound=m.Request)
 R = TypeVar("R", bound=m.Reply)
 
 
+class Members(NamedTuple):
+    """The shards of a queue, as far as its client knows them."""
+
+    addresses: Mapping[int, str]
+    """By number, as people know them."""
+    unreached: Sequence[str] = ()
+    """Addresses of those whose numbers are not known, as they have never answered."""
+    owner: Callable[[int], int] = shard_of
+    """The number of the shard that has a submission."""
+
+    def name(self, shard: int) -> str:
+        """A shard, in words for people."""
+        address = self.addresses.get(shard, "")
+        return f"shard {shard} ({address})" if address else f"shard {shard}"
+
+    def with_any(self, submission_ids: Iterable[int], shards: Sequence[int]) -> list[int]:
+        """Those of the shards that have one of the submissions; all, if none is named."""
+        wanted = set(map(self.owner, submission_ids))
+        return [shard for shard in shards if shard in wanted] if wanted else list(shards)
+
+
 class Gathering(ABC, Generic[Q, R]):
     """One request to all shards. `ask` comes first, then `merged`, once each.
 
     Args:
         request: what the client asks.
-        addresses: of the shards, by number, as people know them.
+        members: whom it could ask.
     """
 
-    def __init__(self, request: Q, addresses: Mapping[int, str]) -> None:
+    def __init__(self, request: Q, members: Members) -> None:
         self.request = request
-        self.addresses = addresses
+        self.members = members
 
     def ask(self, shards: Sequence[int]) -> dict[int, m.Request]:
         """What each shard is asked, under the id of the client's request; a shard that need not be asked is left out.
 
         Args:
-            shards: the numbers of all shards, also of those that cannot be reached now.
+            shards: the numbers of all that have one, also of those that cannot be reached now.
         """
         return dict.fromkeys(shards, self.request)
 
@@ -64,14 +85,3 @@ class Gathering(ABC, Generic[Q, R]):
     def _error(self, error: m.ErrorReply, replies: Iterable[m.Reply]) -> m.ErrorReply:
         """The error for the client."""
         return error
-
-
-def shards_of(submission_ids: Iterable[int], shards: Sequence[int]) -> list[int]:
-    """Those of the shards that have made one of the submissions; all, if none is named."""
-    wanted = {shard_of(submission_id) for submission_id in submission_ids}
-    return [shard for shard in shards if shard in wanted] if wanted else list(shards)
-
-
-def shard_text(shard: int, address: str) -> str:
-    """A shard, in words for people."""
-    return f"shard {shard} ({address})" if address else f"shard {shard}"

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from opsq.client.shards.merging.cursors import Cursors, Places
-from opsq.client.shards.merging.gathering import Gathering, Q, R, shards_of
+from opsq.client.shards.merging.gathering import Gathering, Members, Q, R
 from opsq.client.shards.merging.pages import MergedPage, Piece, merged_page, next_places, rising, share
 from opsq.ids import SHARD_MAX
 from opsq.wire import messages as m
@@ -46,7 +46,7 @@ class DeadChunks(Gathering[m.Dead, m.DeadChunks]):
 
     def ask(self, shards: Sequence[int]) -> dict[int, m.Request]:
         """Those that may have some, each for its part of the page."""
-        asked = shards_of(self.request.where.submission_ids, shards)
+        asked = self.members.with_any(self.request.where.submission_ids, shards)
         return dict.fromkeys(asked, replace(self.request, limit=share(self.request.limit, len(asked))))
 
     def answer(self, answers: dict[int, m.DeadChunks]) -> m.DeadChunks:
@@ -85,8 +85,8 @@ class _OwnPlaces(Gathering[Q, R]):
         UsageError: the request goes on where nothing is known to.
     """
 
-    def __init__(self, request: Q, addresses: Mapping[int, str], cursors: Cursors, after: int | None) -> None:
-        super().__init__(request, addresses)
+    def __init__(self, request: Q, members: Members, cursors: Cursors, after: int | None) -> None:
+        super().__init__(request, members)
         self._cursors = cursors
         self._starts: Places | None = None if after is None else cursors.places(type(request), after)
 
@@ -119,8 +119,8 @@ class Events(_OwnPlaces[m.History, m.HistoryRows]):
     `seq` of a row is that of its shard, with the number of the shard in it, so that no other row has it.
     """
 
-    def __init__(self, request: m.History, addresses: Mapping[int, str], cursors: Cursors) -> None:
-        super().__init__(request, addresses, cursors, request.after)
+    def __init__(self, request: m.History, members: Members, cursors: Cursors) -> None:
+        super().__init__(request, members, cursors, request.after)
         self._sign = -1 if request.newest_first else 1
 
     def _limit(self, shards_count: int) -> int:
@@ -150,8 +150,8 @@ class Events(_OwnPlaces[m.History, m.HistoryRows]):
 class RunningChunks(_OwnPlaces[m.Running, m.RunningChunks]):
     """What runs, those first that have run longest; as many as a page may have, since most ask for one page only."""
 
-    def __init__(self, request: m.Running, addresses: Mapping[int, str], cursors: Cursors) -> None:
-        super().__init__(request, addresses, cursors, None if request.after is None else request.after[0])
+    def __init__(self, request: m.Running, members: Members, cursors: Cursors) -> None:
+        super().__init__(request, members, cursors, None if request.after is None else request.after[0])
 
     def _limit(self, shards_count: int) -> int:
         return self.request.limit

@@ -28,10 +28,12 @@ class State(Gathering[m.Status, m.DaemonState]):
         """Sums, and of ages the highest; `shards` has each alone, also those that did not answer."""
         states = list(answers.values())
         total = _counts(None, [state.total for state in states])
+        shards = [self._shard(shard, answers.get(shard)) for shard in sorted({*self.members.addresses, *answers})]
+        shards += [m.ShardState(None, address, m.UNREACHABLE) for address in self.members.unreached]
         return m.DaemonState(
             self.request.id,
             server=states[0].server,
-            pid=states[0].pid if len(self.addresses) == 1 else 0,
+            pid=states[0].pid if len(shards) == 1 else 0,
             state=max((state.state for state in states), key=_badness),
             uptime_s=min(state.uptime_s for state in states),
             total=total,
@@ -54,12 +56,12 @@ class State(Gathering[m.Status, m.DaemonState]):
             removable=next((state.removable for state in states if state.removable), {}),
             held_back=_findings([finding for state in states for finding in state.held_back]),
             measures=_measures([state.measures for state in states if state.measures is not None]),
-            shards=[self._shard(shard, answers.get(shard)) for shard in sorted({*self.addresses, *answers})],
+            shards=shards,
             takes_new=any(state.takes_new for state in states),
         )
 
     def _shard(self, shard: int, state: m.DaemonState | None) -> m.ShardState:
-        address = self.addresses.get(shard, "")
+        address = self.members.addresses.get(shard, "")
         if state is None:
             return m.ShardState(shard, address, m.UNREACHABLE)
         return m.ShardState(shard, address, state.state, state.server, state.total, state.uptime_s)

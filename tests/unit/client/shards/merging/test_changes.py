@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from opsq.client.shards.merging import Cursors, Gathering, gathering, shard_text
+from opsq.client.shards.merging import Cursors, Gathering, Members, gathering
 from opsq.client.shards.merging.changes import DESCRIBED_BYTES
 from opsq.errors import Conflict, NotFound, NotPermitted
 from opsq.wire import messages as m
@@ -15,7 +15,7 @@ ADDRESSES = {0: "a:1", 1: "b:1", 2: "c:1"}
 
 
 def asked(request: m.Request, addresses: dict[int, str] = ADDRESSES) -> Gathering[Any, Any]:
-    found = gathering(request, addresses, Cursors())
+    found = gathering(request, Members(addresses), Cursors())
     assert found is not None
     return found
 
@@ -142,5 +142,26 @@ def test_a_strategy_is_explained_by_a_shard_that_has_work_for_it() -> None:
     assert "shard 0 (a:1)" in first.notes[-1]
 
 
+def test_whether_a_key_is_unknown_is_not_guessed_for_a_shard_that_was_never_reached() -> None:
+    found = gathering(m.Find(9, b""), Members({0: "a:1"}, ["b:1"]), Cursors())
+    assert found is not None
+    found.ask([0])
+    reply = found.merged({0: m.Found(1, None, False)})
+    assert isinstance(reply, m.ErrorReply)
+    assert "without b:1" in reply.message
+
+
+def test_what_has_moved_is_asked_for_where_it_is() -> None:
+    members = Members(ADDRESSES, owner=lambda submission_id: 2)
+    for request in (
+        m.Describe(9, [0]),
+        m.Requeue(9, None, where=m.DeadFilter([0])),
+        m.Dead(9, where=m.DeadFilter([0])),
+    ):
+        found = gathering(request, members, Cursors())
+        assert found is not None
+        assert found.ask([0, 1, 2]).keys() == {2}
+
+
 def test_a_shard_without_an_address_is_named_by_its_number() -> None:
-    assert shard_text(3, "") == "shard 3"
+    assert Members({}).name(3) == "shard 3"

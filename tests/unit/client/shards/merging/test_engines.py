@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from opsq.cli.output.top_view import Sight, TopWatch
-from opsq.client.shards.merging import Cursors, gathering
+from opsq.client.shards.merging import Cursors, Members, gathering
 from opsq.documents.asking import events, running
 from opsq.errors import NotFound, OpsqError, UsageError
 from opsq.store import shard
@@ -53,7 +53,7 @@ class Queue:
 
     def call(self, request: Any, kind: type[R]) -> R:
         """What the client receives."""
-        found = gathering(request, dict.fromkeys(SHARDS, "host:1"), self.cursors)
+        found = gathering(request, Members(dict.fromkeys(SHARDS, "host:1")), self.cursors)
         assert found is not None
         replies = {number: self._ask(number, sent) for number, sent in found.ask(SHARDS).items()}
         [reply] = reply_reader().feed(encode([found.merged(replies)]))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from opsq.client.shards.merging import Cursors, gathering
+from opsq.client.shards.merging import Cursors, Members, gathering
 from opsq.client.shards.merging.cursors import HANDLES_KEPT
 from opsq.client.shards.merging.pages import PAGE_BYTES
 from opsq.errors import UsageError
@@ -33,7 +33,7 @@ def listed(request: Any, shards: dict[int, Shard], go_on: Callable[[Any, Any], A
     cursors = Cursors()
     addresses = dict.fromkeys(shards, "host:1")
     while request is not None:
-        found = gathering(request, addresses, cursors)
+        found = gathering(request, Members(addresses), cursors)
         assert found is not None
         asked = found.ask(list(shards))
         assert all(sent.limit <= request.limit for sent in asked.values())
@@ -256,7 +256,7 @@ def test_what_runs_at_all_shards_comes_longest_first_each_once(
 
 
 def test_an_empty_page_of_one_shard_holds_back_only_what_may_come_after_it() -> None:
-    found = gathering(m.History(1), {0: "a:1", 1: "b:1"}, Cursors())
+    found = gathering(m.History(1), Members({0: "a:1", 1: "b:1"}), Cursors())
     assert found is not None
     found.ask([0, 1])
     page = found.merged(
@@ -270,7 +270,7 @@ def test_an_empty_page_of_one_shard_holds_back_only_what_may_come_after_it() -> 
 
 
 def test_a_page_of_the_only_shard_that_has_more_is_given_whole() -> None:
-    found = gathering(m.History(1), {0: "a:1", 1: "b:1"}, Cursors())
+    found = gathering(m.History(1), Members({0: "a:1", 1: "b:1"}), Cursors())
     assert found is not None
     found.ask([0, 1])
     rows = [event(1, 10, 1), event(2, 20, 1)]
@@ -300,7 +300,7 @@ def test_a_page_ends_where_its_reasons_become_too_long_and_goes_on_there() -> No
 
 
 def next_page(cursors: Cursors) -> int:
-    found = gathering(m.History(1), {0: "a:1", 1: "b:1"}, cursors)
+    found = gathering(m.History(1), Members({0: "a:1", 1: "b:1"}), cursors)
     assert found is not None
     found.ask([0, 1])
     rows = m.HistoryRows(1, [event(1, 10, 1)], 1, {})
@@ -312,7 +312,7 @@ def next_page(cursors: Cursors) -> int:
 
 def test_shards_that_have_no_more_or_did_not_answer_are_not_asked_for_the_next_page() -> None:
     cursors = Cursors()
-    found = gathering(m.History(1, after=next_page(cursors)), {0: "a:1", 1: "b:1"}, cursors)
+    found = gathering(m.History(1, after=next_page(cursors)), Members({0: "a:1", 1: "b:1"}), cursors)
     assert found is not None
     asked = found.ask([0, 1])
     assert {shard: request.after for shard, request in asked.items() if isinstance(request, m.History)} == {0: 1}
@@ -320,7 +320,7 @@ def test_shards_that_have_no_more_or_did_not_answer_are_not_asked_for_the_next_p
 
 def test_a_shard_that_is_gone_is_not_asked_for_the_next_page() -> None:
     cursors = Cursors()
-    found = gathering(m.History(1, after=next_page(cursors)), {1: "b:1"}, cursors)
+    found = gathering(m.History(1, after=next_page(cursors)), Members({1: "b:1"}), cursors)
     assert found is not None
     assert found.ask([1]) == {}
     assert found.merged({}) == m.HistoryRows(1, [], None, {})
@@ -330,7 +330,7 @@ def test_a_page_can_be_asked_for_twice() -> None:
     cursors = Cursors()
     number = next_page(cursors)
     for _ in range(2):
-        found = gathering(m.History(1, after=number), {0: "a:1", 1: "b:1"}, cursors)
+        found = gathering(m.History(1, after=number), Members({0: "a:1", 1: "b:1"}), cursors)
         assert found is not None
         assert found.ask([0, 1]).keys() == {0}
 
@@ -342,23 +342,23 @@ def test_a_page_can_be_asked_for_twice() -> None:
 )
 def test_a_place_at_one_shard_is_none_of_all(request_: m.Request) -> None:
     with pytest.raises(UsageError, match="each shard counts for itself"):
-        gathering(request_, {0: "a:1"}, Cursors())
+        gathering(request_, Members({0: "a:1"}), Cursors())
 
 
 def test_a_place_in_the_history_is_none_among_what_runs() -> None:
     cursors = Cursors()
     number = next_page(cursors)
     with pytest.raises(UsageError):
-        gathering(m.Running(1, after=(number, 0, 0, 0, 0)), {0: "a:1"}, cursors)
+        gathering(m.Running(1, after=(number, 0, 0, 0, 0)), Members({0: "a:1"}), cursors)
 
 
 def test_the_newest_places_are_kept() -> None:
     cursors = Cursors()
     first, *others = [next_page(cursors) for _ in range(HANDLES_KEPT + 1)]
     with pytest.raises(UsageError):
-        gathering(m.History(1, after=first), {0: "a:1"}, cursors)
-    assert gathering(m.History(1, after=others[0]), {0: "a:1"}, cursors) is not None
-    assert gathering(m.History(1, after=others[-1]), {0: "a:1"}, cursors) is not None
+        gathering(m.History(1, after=first), Members({0: "a:1"}), cursors)
+    assert gathering(m.History(1, after=others[0]), Members({0: "a:1"}), cursors) is not None
+    assert gathering(m.History(1, after=others[-1]), Members({0: "a:1"}), cursors) is not None
 
 
 # --- who is asked -----------------------------------------------------------------------------------------------------
@@ -379,17 +379,17 @@ def test_the_newest_places_are_kept() -> None:
     ids=lambda request: type(request).__name__,
 )
 def test_what_one_shard_answers_is_not_put_together(request_: m.Request) -> None:
-    assert gathering(request_, {0: "a:1"}, Cursors()) is None
+    assert gathering(request_, Members({0: "a:1"}), Cursors()) is None
 
 
 def test_dead_chunks_of_named_submissions_are_asked_for_where_these_are() -> None:
-    found = gathering(m.Dead(1, where=m.DeadFilter([3 << 12, 5 << 12])), {3: "a:1", 4: "b:1"}, Cursors())
+    found = gathering(m.Dead(1, where=m.DeadFilter([3 << 12, 5 << 12])), Members({3: "a:1", 4: "b:1"}), Cursors())
     assert found is not None
     assert found.ask([3, 4]).keys() == {3}
 
 
 def test_a_page_of_many_shards_is_asked_for_in_parts() -> None:
-    found = gathering(m.List(1, limit=10_000), {}, Cursors())
+    found = gathering(m.List(1, limit=10_000), Members({}), Cursors())
     assert found is not None
     asked = [request.limit for request in found.ask(range(100)).values() if isinstance(request, m.List)]
     assert asked == [200] * 100

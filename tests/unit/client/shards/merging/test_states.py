@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from opsq.client.shards.merging import Cursors, gathering
+from opsq.client.shards.merging import Cursors, Members, gathering
 from opsq.wire import messages as m
 
 ADDRESSES = {0: "a:1", 1: "b:1"}
@@ -25,7 +25,7 @@ def state(**fields: Any) -> m.DaemonState:
 
 
 def merged(*states: m.DaemonState, addresses: dict[int, str] = ADDRESSES) -> m.DaemonState:
-    found = gathering(m.Status(9, "tenant"), addresses, Cursors())
+    found = gathering(m.Status(9, "tenant"), Members(addresses), Cursors())
     assert found is not None
     found.ask(sorted(addresses))
     reply = found.merged(dict(enumerate(states)))
@@ -62,6 +62,16 @@ def test_each_shard_is_told_alone_also_one_that_did_not_answer() -> None:
         m.ShardState(0, "a:1", "running", "1.1", counts(None, 1), 2.0),
         m.ShardState(1, "b:1", "unreachable"),
     ]
+
+
+def test_a_shard_that_was_never_reached_is_told_by_its_address() -> None:
+    found = gathering(m.Status(9), Members({0: "a:1"}, ["b:1"]), Cursors())
+    assert found is not None
+    found.ask([0])
+    reply = found.merged({0: state()})
+    assert isinstance(reply, m.DaemonState)
+    assert reply.shards[1:] == [m.ShardState(None, "b:1", "unreachable")]
+    assert reply.pid == 0
 
 
 def test_a_process_is_named_only_if_it_is_the_only_one() -> None:
@@ -154,7 +164,7 @@ def limit(value: int | None, reserved: int | None, busiest: int | None = None) -
 
 
 def test_the_newest_rules_are_told_with_the_busiest_shard() -> None:
-    found = gathering(m.ShowRules(9), ADDRESSES, Cursors())
+    found = gathering(m.ShowRules(9), Members(ADDRESSES), Cursors())
     assert found is not None
     found.ask([0, 1])
     pause = m.PauseState({}, True, "ada", 0)
