@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 
 from opsq.clock import MonoNs, Now
 from opsq.queue.live_submission import Part, Reservation
@@ -10,6 +11,8 @@ from opsq.queue.peer import Peer
 from opsq.wire.messages import CompleteAndReserve, Reserve
 
 _ENDLESS_S = float("inf")
+FIRST_RANK = -1
+"""Before all ranks that a request may have."""
 
 
 class Call:
@@ -20,6 +23,7 @@ class Call:
         "is_over",
         "parts",
         "peer",
+        "rank",
         "request",
         "reservation",
         "shortest_s",
@@ -32,6 +36,7 @@ class Call:
         self.peer = peer
         self.request = request
         self.text = text
+        self.rank = request.rank if isinstance(request, Reserve) else 0
         self.since: MonoNs = now.mono
         self.deadline: MonoNs | None = None
         self.is_over = False
@@ -42,25 +47,47 @@ class Call:
         self.shortest_s = _ENDLESS_S
 
 
-class Line(OrderedDict[Call, None]):
-    """Parked calls with equal strategies, the longest waiting first."""
+class Line:
+    """Parked calls with equal strategies: those of the lowest rank first, of one rank the longest waiting."""
 
-    until_empty_count = 0
-    no_wait_count = 0
+    def __init__(self) -> None:
+        self._ranks: dict[int, OrderedDict[Call, None]] = {}
+        self.until_empty_count = 0
+        self.no_wait_count = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._ranks)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._ranks.values()))
+
+    def __iter__(self) -> Iterator[Call]:
+        for rank in sorted(self._ranks):
+            yield from self._ranks[rank]
 
     @property
     def first(self) -> Call:
-        """The call that has waited longest."""
-        return next(iter(self))
+        """The call that is served next."""
+        return next(iter(self._ranks[min(self._ranks)]))
+
+    @property
+    def since(self) -> MonoNs:
+        """When the call began that has waited longest."""
+        return min(next(iter(calls)).since for calls in self._ranks.values())
 
     def join(self, call: Call) -> None:
-        """Append a call."""
-        self[call] = None
+        """Append a call to those of its rank; one for which something was found already is served next."""
+        if call.parts:
+            call.rank = FIRST_RANK
+        self._ranks.setdefault(call.rank, OrderedDict())[call] = None
         self.until_empty_count += call.request.until_empty
         self.no_wait_count += call.request.wait_s == 0
 
     def leave(self, call: Call) -> None:
         """Remove a call."""
-        del self[call]
+        calls = self._ranks[call.rank]
+        del calls[call]
+        if not calls:
+            del self._ranks[call.rank]
         self.until_empty_count -= call.request.until_empty
         self.no_wait_count -= call.request.wait_s == 0

@@ -1,8 +1,8 @@
 """Reserve calls: answered from the fronts of their arms, or parked until something becomes free.
 
-Parked calls with equal strategies are served by one run, the longest waiting first; while nothing changes they cost no
-query. A run visits at most `TURN_ROWS` rows in one turn of the event loop and continues in the next. Must not decide
-which submission comes next.
+Parked calls with equal strategies are served by one run, by rank and then the longest waiting first; while nothing
+changes they cost no query. A run visits at most `TURN_ROWS` rows in one turn of the event loop and continues in the
+next. Must not decide which submission comes next.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class ReserveCalls:
         return {call.peer.consumer: text for text, line in self._lines.items() for call in line}
 
     def waiting_since(self) -> dict[str, MonoNs]:
-        """By strategy, since when the first call waits."""
-        return {text: line.first.since for text, line in self._lines.items()}
+        """By strategy, since when the call waits that has waited longest."""
+        return {text: line.since for text, line in self._lines.items()}
 
     def waiting_with(self, text: str, most: int) -> list[str]:
         """Consumers that wait with a strategy, the first calls' first."""
@@ -235,7 +235,7 @@ class ReserveCalls:
         state.take_news()
         self._has_turn = False
         state.rows_left = TURN_ROWS
-        for text, line in sorted(self._lines.items(), key=lambda item: item[1].first.since):
+        for text, line in sorted(self._lines.items(), key=lambda item: item[1].since):
             plan = self.plan(text)
             while line and state.rows_left > 0:
                 call = line.first
@@ -245,6 +245,9 @@ class ReserveCalls:
                 if is_dealt:
                     self._slow_runs.ended(plan.text, plan.arms, now)
                 elif not self._answer(call, plan, now):
+                    if call.parts:
+                        line.leave(call)
+                        line.join(call)
                     break
                 self._leave(call)
                 state.charge(ANSWER_ROWS)

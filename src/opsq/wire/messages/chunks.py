@@ -179,7 +179,8 @@ class Reserve(Message):
 
     `wait_s` 0 answers at once, None waits without limit. `lease_s` makes it a lease of that length (0: the shortest
     that its submissions ask for). `until_empty` answers with no grants as soon as the strategy can serve nothing more,
-    now or later, without a new submission.
+    now or later, without a new submission. Of waiting calls with the same strategy those of the lowest `rank` are
+    served first, and of the same rank the one that has waited longest.
     """
 
     id: Id
@@ -188,6 +189,7 @@ class Reserve(Message):
     wait_s: Duration | None = 0.0
     lease_s: Duration | None = None
     until_empty: bool = False
+    rank: Annotated[int, Meta(ge=0, le=1023)] = 0
 
 
 class Reserved(Message):

@@ -151,6 +151,34 @@ def test_parked_calls_are_served_the_longest_waiting_first_whatever_their_strate
     assert answered == [0, 1, 2, 3]
 
 
+def test_parked_calls_of_a_lower_rank_are_served_first_and_of_one_rank_the_longest_waiting(rig: Rig) -> None:
+    peer = rig.connect()
+    calls = [rig.park(peer, rank=rank) for rank in (2, 0, 1, 0)]
+    order = []
+    for _ in calls:
+        rig.submit(1)
+        order += [call for call in calls if call not in order and reserved(rig, peer, call)]
+    assert order == [calls[1], calls[3], calls[2], calls[0]]
+    assert rig.status().parked_count == 0
+
+
+def test_call_that_has_found_something_already_is_not_overtaken_by_a_lower_rank(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reserve, "TURN_ROWS", 3)
+    rig.submit(64 * 50)
+    peer = rig.connect()
+    rig.engine.handle(peer, m.Reserve(8, 3000, "OldestFirst", None, rank=5), rig.now)
+    rig.engine.handle(peer, m.Reserve(9, 3000, "OldestFirst", None), rig.now)
+    assert rig.engine.has_turn()
+    rig.settle()
+    assert [
+        sum(len(ticket.indexes) for ticket in tickets_of(reply))
+        for call in (8, 9)
+        if (reply := reserved(rig, peer, call))
+    ] == [3000, 200]
+
+
 def test_parked_call_is_woken_by_a_release_a_loss_and_a_retry(rig: Rig) -> None:
     rig.submit(1, reservation_s=5.0)
     holder = rig.connect()
