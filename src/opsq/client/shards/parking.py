@@ -1,12 +1,14 @@
-"""A reserve call over shards: from one that has something, else parked at all until one has.
+"""A reserve call over shards: from one that has something, else parked at several until one has.
 
 It must not know connections. A consumer gets the chunks of one shard with each answer; what a second one grants at the
-same moment is given back at once, so that nobody holds more than was asked for.
+same moment is given back at once, so that nobody holds more than was asked for. That this is rare, each call waits at
+each of its shards with another rank: of calls that wait everywhere, each shard serves another one first.
 """
 
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections.abc import Callable, Sequence
 
@@ -16,6 +18,11 @@ from opsq.client.shards.shard import QUESTION_S, Shard
 from opsq.client.shards.shard_set import ShardSet
 from opsq.errors import Unreachable
 from opsq.wire.messages import ErrorReply, HeldChunks, Release, Reply, Reserve, Reserved, SubmissionContent
+
+PARKED_AT = 16
+"""At how many shards a call that waits for ever is parked at a time, so that a chunk costs as much however many are."""
+MOVE_S = 2.0
+"""How long it waits at these, if there are more, until it moves on to the next ones."""
 
 
 class Parking:
@@ -40,14 +47,14 @@ class Parking:
         self._say = say
         self._say_missing = say_missing
         self._calls: dict[int, _Call] = {}
-        self._turn = 0
+        self._turn = random.randrange(1 << 16)  # of many clients that start at once, each begins at another shard
         self._dry: set[Shard] = set()  # had nothing when they were asked last
         self._untold: dict[int, SubmissionContent] = {}  # came with chunks that were given back
 
     def reserve(self, request: Reserve) -> None:
         """Begin a call."""
         self._calls[request.id] = call = _Call(self, request)
-        call.begin(self.in_turn())
+        call.begin()
 
     def cancel(self, request_id: int) -> bool:
         """End a call now, as `CancelWait` does; False: there is none with this id."""
@@ -59,18 +66,20 @@ class Parking:
     def look_again(self) -> None:
         """A shard has come, or gone: calls that wait park there too, or wait for it no more."""
         for call in list(self._calls.values()):
-            call.look_again(self.in_turn())
-
-    def in_turn(self) -> list[Shard]:
-        """The shards, beginning with another one each time; those that had nothing come last."""
-        served = self.shards.served
-        if not served:
-            return []
-        self._turn = (self._turn + 1) % len(served)
-        served = served[self._turn :] + served[: self._turn]
-        return sorted(served, key=lambda shard: shard in self._dry)
+            call.look_again()
 
     # --- for calls ---
+
+    def next_turn(self) -> int:
+        """At which shard the next call begins: at another one each time."""
+        self._turn += 1
+        return self._turn
+
+    def order(self, turn: int) -> list[Shard]:
+        """The shards, beginning with one, and then as in a circle."""
+        served = self.shards.served
+        first = turn % max(len(served), 1)
+        return served[first:] + served[:first]
 
     def is_dry(self, shard: Shard) -> bool:
         """Whether the shard had nothing when it was asked last."""
@@ -107,7 +116,9 @@ class _Call:
     def __init__(self, parking: Parking, request: Reserve) -> None:
         self.request = request
         self._parking = parking
+        self._turn = parking.next_turn()
         self._deadline = math.inf if request.wait_s is None else time.monotonic() + request.wait_s
+        self._is_limited = self._deadline == math.inf and not request.until_empty
         self._asked: dict[Shard, int] = {}  # who has not answered, and the id of what it was asked
         self._probed: set[Shard] = set()  # have been asked before all were
         self._empty: set[Shard] = set()  # could serve nothing more without a new submission
@@ -115,17 +126,18 @@ class _Call:
         self._is_answered = False
         self._is_cancelled = False
         self._has_told = False
+        self._will_move = False
 
-    def begin(self, shards: Sequence[Shard]) -> None:
-        """Ask, one after the other, those that may have something; then park at all."""
-        self._next = [shard for shard in shards if not shard.is_away and not self._parking.is_dry(shard)]
+    def begin(self) -> None:
+        """Ask, one after the other, those that may have something; then park."""
+        self._next = [shard for shard in self._places() if not self._parking.is_dry(shard)]
         if 0 < self._deadline < math.inf:
             wait_s = max(self._deadline - time.monotonic(), 0.0) + QUESTION_S
             self._parking.later(wait_s, self._end_late)
-        self.look_again(shards)
+        self.look_again()
 
-    def look_again(self, shards: Sequence[Shard]) -> None:
-        """Ask the next; if there is none, park at every shard at which the call is not parked."""
+    def look_again(self) -> None:
+        """Ask the next; if there is none, park at every shard at which the call should be and is not."""
         if self._is_answered:
             return
         if self._is_cancelled:
@@ -138,15 +150,36 @@ class _Call:
                 self._ask(shard, 0.0)
             return
         wait_s = None if self._deadline == math.inf else max(self._deadline - time.monotonic(), 0.0)
-        for shard in shards:
-            if shard not in self._asked and not shard.is_away and (wait_s != 0 or shard not in self._probed):
+        for rank, shard in enumerate(self._places()):
+            if shard not in self._asked and (wait_s != 0 or shard not in self._probed):
                 self._probed.add(shard)
-                self._ask(shard, wait_s)
+                self._ask(shard, wait_s, rank)
         self._end_if_over()
-        away = [shard for shard in shards if shard.is_away]
+        if self._is_limited and not self._will_move and len(self._parking.shards.served) > PARKED_AT:
+            self._will_move = True
+            self._parking.later(MOVE_S, self._move)
+        away = [shard for shard in self._parking.order(self._turn) if shard.is_away]
         if away and not self._asked and not self._is_answered and not self._has_told:
             self._has_told = True
             self._parking.tell_missing(self, away)
+
+    def _places(self) -> list[Shard]:
+        """Where the call should be parked now, in the order of its ranks."""
+        reached = [shard for shard in self._parking.order(self._turn) if not shard.is_away]
+        return reached[:PARKED_AT] if self._is_limited else reached
+
+    def _move(self) -> None:
+        """Nothing has come at these shards: wait at the next ones."""
+        if self._is_answered or self._is_cancelled:
+            return
+        self._will_move = False
+        before = dict(self._asked)
+        self._turn += PARKED_AT
+        self.look_again()
+        places = self._places()
+        for shard, request_id in before.items():
+            if shard not in places:
+                shard.cancel(request_id)
 
     def end_wait(self) -> None:
         """Answer with nothing, as soon as no shard can grant anything any more."""
@@ -161,9 +194,9 @@ class _Call:
         if not self._is_answered:
             self._finish(Reserved(0))
 
-    def _ask(self, shard: Shard, wait_s: float | None) -> None:
+    def _ask(self, shard: Shard, wait_s: float | None, rank: int = 0) -> None:
         until_empty = self.request.until_empty and shard not in self._empty
-        request = replace(self.request, wait_s=wait_s, until_empty=until_empty)
+        request = replace(self.request, wait_s=wait_s, until_empty=until_empty, rank=rank)
         self._asked[shard] = shard.ask(request, lambda reply: self._heard(shard, reply), QUESTION_S)
 
     def _heard(self, shard: Shard, reply: Reply) -> None:
@@ -180,7 +213,7 @@ class _Call:
         elif isinstance(reply, ErrorReply) and reply.code != Unreachable.code:
             self._finish(reply)
         else:
-            self.look_again(self._parking.in_turn())
+            self.look_again()
 
     def _end_if_over(self) -> None:
         """Answer with nothing, if nobody can grant anything any more."""

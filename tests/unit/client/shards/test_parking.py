@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from opsq.client.shards.parking import Parking
+from opsq.client.shards.parking import PARKED_AT, Parking
 from opsq.wire import messages as m
 from unit.client.shards.fake_shards import EMPTY, NOTHING, FakeShard, FakeShards, granted
 
 
 class Calls:
-    """Reserve calls over shards 0, 1 and 2."""
+    """Reserve calls over shards 0, 1 and 2, or more."""
 
-    def __init__(self, **options: Any) -> None:
-        self.shards = FakeShards(0, 1, 2, **options)
+    def __init__(self, *, count: int = 3, **options: Any) -> None:
+        self.shards = FakeShards(*range(count), **options)
         self.said: list[Any] = []
         self.missing: list[tuple[int, list[str]]] = []
         self.timers: list[Callable[[], None]] = []
@@ -37,9 +37,12 @@ class Calls:
     def park(self, **options: Any) -> None:
         """Begin a call for which no shard has anything."""
         self.reserve(**options)
-        for _ in self.shards.served:
-            [shard] = self.asked
-            shard.answer(NOTHING)
+        while [request.wait_s for shard in self.asked for request in shard.questions] == [0.0]:  # type: ignore[union-attr]
+            self.asked[0].answer(NOTHING)
+
+    def ranks(self) -> dict[int, int]:
+        """With which rank calls wait, by shard."""
+        return {shard.number: request.rank for shard in self.asked for request in shard.questions}  # type: ignore[union-attr]
 
 
 @pytest.fixture
@@ -237,3 +240,48 @@ def test_submission_that_another_shard_hands_out_has_moved_there(calls: Calls) -
     elsewhere = (shard.number + 1) % 3
     shard.answer(granted(elsewhere))
     assert calls.shards.owner(granted(elsewhere).grants[0].submission_id) == shard.number
+
+
+def test_each_shard_serves_another_call_first(calls: Calls) -> None:
+    firsts = []
+    for call_id in range(3):
+        calls.park(call_id=call_id)
+        ranks = calls.ranks()
+        assert sorted(ranks.values()) == [0, 1, 2]
+        firsts += [number for number, rank in ranks.items() if rank == 0]
+        calls.shards[0].answer(granted(0))
+        for shard in calls.shards[1], calls.shards[2]:
+            shard.answer(NOTHING)
+    assert sorted(firsts) == [0, 1, 2]
+
+
+def test_call_that_waits_for_ever_is_parked_at_some_of_many_shards_and_moves_on_to_the_next() -> None:
+    calls = Calls(count=PARKED_AT * 2)
+    calls.park()
+    before = calls.asked
+    assert len(before) == PARKED_AT
+    [move] = calls.timers
+    move()
+    assert len(calls.asked) == PARKED_AT * 2
+    assert [shard for shard in calls.shards if shard.cancelled] == before
+    for shard in before:
+        shard.answer(NOTHING)
+    assert sorted(calls.ranks().values()) == list(range(PARKED_AT))
+    assert not set(before) & set(calls.asked)
+    calls.asked[3].answer(granted(calls.asked[3].number))
+    calls.timers[-1]()
+    assert len(calls.said) == 1
+
+
+@pytest.mark.parametrize("options", [{"until_empty": True}, {"wait_s": 5.0}])
+def test_call_that_ends_by_itself_is_parked_at_all_shards(options: dict[str, Any]) -> None:
+    calls = Calls(count=PARKED_AT * 2)
+    calls.park(**options)
+    assert len(calls.asked) == PARKED_AT * 2
+
+
+def test_another_shard_takes_the_place_of_one_that_is_away() -> None:
+    calls = Calls(count=PARKED_AT + 1)
+    calls.shards[3].is_away = True
+    calls.park()
+    assert [shard.number for shard in calls.asked] == [number for number in range(PARKED_AT + 1) if number != 3]
