@@ -193,6 +193,7 @@ class AsyncLink(LinkBase):
             shortest_s=shortest_s,
         )
         self._transport: _Transport | None = None
+        self._unsent: list[Request] = []
         self._waiters: set[asyncio.Future[None]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._beat_at = 0.0
@@ -233,6 +234,26 @@ class AsyncLink(LinkBase):
             except UsageError:
                 self._pending.forget(requests)
                 raise
+
+    def send_soon(self, requests: Sequence[Request], on_reply: OnReply | None = None) -> None:
+        """As `send`, in one frame with all that is sent so in this turn of the event loop.
+
+        Raises:
+            UsageError: the link is closed.
+        """
+        if self._is_closed or self._transport is None:
+            self.send(requests, on_reply)
+            return
+        if on_reply is not None:
+            self._pending.enter(requests, on_reply)
+        if not self._unsent:
+            asyncio.get_running_loop().call_soon(self._send_unsent)
+        self._unsent += requests
+
+    def _send_unsent(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        if unsent and self._transport is not None:
+            self._transport.write(unsent)
 
     @property
     def is_writable(self) -> bool:
@@ -285,6 +306,7 @@ class AsyncLink(LinkBase):
         """End the connection and all that runs beside; requests without an answer fail."""
         if self._is_closed:
             return
+        self._send_unsent()
         self._is_closed = True
         if self._beat_timer is not None:
             self._beat_timer.cancel()
@@ -361,6 +383,7 @@ class AsyncLink(LinkBase):
         if self._transport is not transport or self._is_closed:
             return
         self._transport = None
+        self._unsent.clear()  # what wants an answer is sent again with all that has none
         self._tell_state(error)
         if isinstance(error, ProtocolError) or self._reconnect_s == 0:
             self._fail_all(error)

@@ -122,24 +122,24 @@ class Shard:
         request_id = self.link.next_id()
         self._asked[request_id] = patience_s
         self._answers[request_id] = on_reply
-        self.link.send([replace(request, id=request_id)], self._answered)
+        self.link.send_soon([replace(request, id=request_id)], self._answered)
         if self.is_away:
             self._have_patience()
         return request_id
 
     def cancel(self, request_id: int) -> None:
         """End a parked call; its last answer still comes."""
-        self.link.send([CancelWait(request_id)])
+        self.link.send_soon([CancelWait(request_id)])
 
     def started(self, chunks: list[ChunkMask]) -> None:
         """Work on chunks has started."""
         self.holdings.started(chunks)
-        self.link.send([Started(chunks)])
+        self.link.send_soon([Started(chunks)])
 
     def beat(self) -> None:
         """The client lives."""
         if not self.is_away:
-            self.link.send([Heartbeat(self.link.next_id())])
+            self.link.send_soon([Heartbeat(self.link.next_id())])
 
     def gone(self) -> ErrorReply:
         """The answer to what it cannot be asked."""
