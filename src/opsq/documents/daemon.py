@@ -51,7 +51,7 @@ class ConsumerShape(Shape):
 class ShardShape(Shape):
     """One of the daemons that are one queue. Of one that is unreachable, the rest is null.
 
-    `shard`: its number; null: it has never answered.
+    `shard`: its number; null: it has never answered. `takes_new`: as of the whole queue.
     """
 
     shard: int | None
@@ -60,12 +60,13 @@ class ShardShape(Shape):
     server: str | None
     uptime_s: float | None
     total: CountsShape | None
+    takes_new: bool | None
 
     @classmethod
     def of(cls, state: ShardState) -> Self:
         """A shard as the client over all of them describes it."""
         if state.total is None:
-            return cls(state.shard, state.address, state.state, None, None, None)
+            return cls(state.shard, state.address, state.state, None, None, None, None)
         return cls.from_message(state, total=CountsShape.from_message(state.total))
 
 

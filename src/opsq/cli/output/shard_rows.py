@@ -8,7 +8,7 @@ from __future__ import annotations
 from opsq.units import counted, format_span
 from opsq.wire.messages import UNREACHABLE, DaemonState
 
-SHARD_COLUMNS = ("shard", "address", "state", "waiting", "reserved", "dead", "up", "version")
+SHARD_COLUMNS = ("shard", "address", "state", "waiting", "reserved", "dead", "up")
 SHARD_NUMBERS = frozenset({"shard", "waiting", "reserved", "dead", "up"})
 
 
@@ -16,12 +16,13 @@ def shard_rows(state: DaemonState) -> list[tuple[str, ...]]:
     """A row for each shard; of one that did not answer, no more than where it is."""
     rows: list[tuple[str, ...]] = []
     for shard in state.shards:
-        row = ("-" if shard.shard is None else str(shard.shard), shard.address, shard.state)
+        state_text = shard.state if shard.takes_new else f"{shard.state}, drained"
+        row = ("-" if shard.shard is None else str(shard.shard), shard.address, state_text)
         if shard.total is None:
-            rows.append((*row, "", "", "", "", ""))
+            rows.append((*row, "", "", "", ""))
             continue
         counts = (shard.total.waiting_count, shard.total.reserved_count, shard.total.dead_count)
-        rows.append((*row, *map(str, counts), format_span(shard.uptime_s), shard.server))
+        rows.append((*row, *map(str, counts), format_span(shard.uptime_s)))
     return rows
 
 

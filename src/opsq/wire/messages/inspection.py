@@ -112,7 +112,7 @@ UNREACHABLE = "unreachable"
 class ShardState(Record):
     """One of the daemons that are one queue; without more than its address if it is `UNREACHABLE`.
 
-    `shard`: its number; None: unknown, as it has never answered this client.
+    `shard`: its number; None: unknown, as it has never answered this client. `takes_new` is that of `DaemonState`.
     """
 
     shard: Count | None
@@ -121,6 +121,7 @@ class ShardState(Record):
     server: str = ""
     total: Counts | None = None
     uptime_s: float = 0.0
+    takes_new: bool = True
 
 
 class ReplicaState(Record):

@@ -18,7 +18,7 @@ SHARDED = replace(
     STATE,
     pid=0,
     shards=[
-        ShardState(0, "shard-a.cluster.example.org:7400", "running", "1.0", COUNTS, 7200.0),
+        ShardState(0, "shard-a.cluster.example.org:7400", "running", "1.0", COUNTS, 7200.0, takes_new=False),
         ShardState(1023, "shard-b.cluster.example.org:7400", UNREACHABLE),
         ShardState(None, "shard-c.cluster.example.org:7400", UNREACHABLE),
     ],
@@ -51,7 +51,7 @@ def test_terminal_of_80_columns_has_a_table_of_shards(capsys: pytest.CaptureFixt
     assert lines[0].startswith("running  3 shards, 2 of them unreachable, up 2h")
     assert max(map(len, lines)) <= 80
     [reachable] = [line for line in lines if "shard-a.cluster" in line]
-    assert reachable.split()[:6] == ["0", "shard-a.cluster.example.org:7400", "running", "90", "9", "2"]
+    assert reachable.split()[:6] == ["0", "shard-a.cluster.example.org:7400", "running,", "drained", "90", "9"]
     [unreachable] = [line for line in lines if "shard-b.cluster" in line]
     assert unreachable.split() == ["1023", "shard-b.cluster.example.org:7400", "unreachable"]
 
@@ -60,7 +60,7 @@ def test_pipe_has_a_line_for_each_shard(capsys: pytest.CaptureFixture[str]) -> N
     status(OfState(SHARDED), watch=False, by=None, interval_s=1.0)
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("shard\t")]
     assert lines == [
-        "shard\t0 shard-a.cluster.example.org:7400 running",
+        "shard\t0 shard-a.cluster.example.org:7400 running, drained",
         "shard\t1023 shard-b.cluster.example.org:7400 unreachable",
         "shard\t- shard-c.cluster.example.org:7400 unreachable",
     ]
@@ -77,6 +77,7 @@ def test_program_has_what_is_known_of_each_shard(capsys: pytest.CaptureFixture[s
         "server": None,
         "uptime_s": None,
         "total": None,
+        "takes_new": None,
     }
     assert unknown["shard"] is None
 

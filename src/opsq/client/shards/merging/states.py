@@ -58,13 +58,16 @@ class State(Gathering[m.Status, m.DaemonState]):
             measures=_measures([state.measures for state in states if state.measures is not None]),
             shards=shards,
             takes_new=any(state.takes_new for state in states),
+            replica=max(
+                (state.replica for state in states if state.replica is not None), key=_backwardness, default=None
+            ),
         )
 
     def _shard(self, shard: int, state: m.DaemonState | None) -> m.ShardState:
         address = self.members.addresses.get(shard, "")
         if state is None:
             return m.ShardState(shard, address, m.UNREACHABLE)
-        return m.ShardState(shard, address, state.state, state.server, state.total, state.uptime_s)
+        return m.ShardState(shard, address, state.state, state.server, state.total, state.uptime_s, state.takes_new)
 
 
 class Rules(Gathering[m.ShowRules, m.RulesState]):
@@ -93,6 +96,11 @@ def _subject(limit: m.LimitState) -> tuple[str, type, object]:
 
 def _badness(state: str) -> int:
     return _STATES.index(state) if state in _STATES else len(_STATES)
+
+
+def _backwardness(replica: m.ReplicaState) -> tuple[bool, bool, float]:
+    """The higher, the worse."""
+    return not replica.is_owner, bool(replica.error), replica.lag_s
 
 
 def _known_sum(numbers: Sequence[int | None]) -> int | None:

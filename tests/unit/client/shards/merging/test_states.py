@@ -44,6 +44,44 @@ def test_counts_are_added_and_ages_are_those_of_the_oldest() -> None:
     assert (reply.oldest_reservation_s, reply.uptime_s, reply.wal_kept_s) == (2.0, 3.0, 2.0)
 
 
+def test_nothing_that_a_daemon_tells_is_left_out() -> None:
+    """The state of one shard alone is its own, whatever fields there are."""
+    replica = m.ReplicaState("s3://a/b", "running", 1.0, True, 3, 0)
+    whole = state(
+        **dict.fromkeys(("connections_count", "parked_count", "unfolded_count", "free_bytes", "wal_bytes"), 3),
+        **dict.fromkeys(("file_bytes", "unmatched_count", "backlog_limit", "room_waiting_count", "disk_free_bytes"), 4),
+        **dict.fromkeys(("uptime_s", "oldest_reservation_s", "wal_kept_s"), 5.0),
+        total=counts(None, 2, 3),
+        by=[counts("a", 1, 1), counts(None, 1, 2)],
+        states={"open": 2},
+        consumers=[m.ConsumerState("a", False, 1, 1.0, "Random")],
+        settings={"a": "b"},
+        state="full",
+        removable={"ended": 3},
+        held_back=[m.Finding("full")],
+        takes_new=False,
+        replica=replica,
+        measures=m.Measures(1.0, 1, {"lost": 1}, durations(1, 2), durations(2, 1), durations(1, 1), 1, durations(1, 0)),
+    )
+    told = {name: getattr(whole, name) for name in m.DaemonState.__struct_fields__ if name not in {"id", "shards"}}
+    defaults = m.DaemonState.__struct_defaults__
+    optional = dict(zip(m.DaemonState.__struct_fields__[-len(defaults) :], defaults, strict=True))
+    assert all(told[name] != default for name, default in optional.items() if name in told)
+    reply = merged(whole, addresses={0: "a:1"})
+    assert {name: getattr(reply, name) for name in told} == told
+
+
+def test_the_replica_that_is_told_is_the_worst() -> None:
+    well = m.ReplicaState("s3://a/b", "running", 9.0, True, 3, 0)
+    failed, deposed = (
+        msgspec.structs.replace(well, lag_s=1.0, error="No."),
+        msgspec.structs.replace(well, is_owner=False),
+    )
+    assert merged(state(replica=failed), state(replica=well)).replica == failed
+    assert merged(state(replica=failed), state(replica=deposed)).replica == deposed
+    assert merged(state(), state(replica=well)).replica == well
+
+
 def test_what_one_shard_does_not_know_is_unknown_of_all() -> None:
     reply = merged(state(unmatched_count=3, backlog_limit=5, disk_free_bytes=9), state())
     assert (reply.unmatched_count, reply.backlog_limit, reply.disk_free_bytes) == (None, None, 9)
