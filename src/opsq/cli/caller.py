@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from opsq.cli.daemon_address import connect, is_addressed, settings_of
 from opsq.cli.output.error_report import Exit, error_text
 from opsq.cli.output.folding import folded
+from opsq.client.core.missing_shards import MissingShards
 from opsq.printable import printable
 from opsq.settings import Settings
 from opsq.units import format_instant
@@ -45,7 +46,7 @@ class Caller:
         self._is_utc = bool(options.get("utc"))
         self._options = options
         self._by_flag = by_flag
-        self._named_missing: set[str] = set()
+        self._missing = MissingShards(self._warn_of_missing)
         self.is_drawing = False
         """A verb draws a screen, which lines on stderr would spoil."""
 
@@ -80,15 +81,12 @@ class Caller:
     def connect(self, *, reconnect_s: float = 0.0, name: str = "", claim: Claim | None = None) -> Connection:
         """A greeted connection to the daemon; the verb closes it."""
         connection = connect(self.settings, reconnect_s=reconnect_s, name=name, claim=claim)
-        connection.on_missing = self.warn_of_missing
+        connection.on_missing = self._missing
         return connection
 
-    def warn_of_missing(self, shards: Sequence[str]) -> None:
-        """Say, once for each, which shards of the queue have no part in what the verb prints: `3 (b:7400)`."""
-        for shard in () if self.is_drawing else shards:
-            if shard not in self._named_missing:
-                self._named_missing.add(shard)
-                self.warn(f"shard {shard} did not answer: what it has is missing.")
+    def _warn_of_missing(self, text: str) -> None:
+        if not self.is_drawing:
+            self.warn(text)
 
     # --- output ---
 

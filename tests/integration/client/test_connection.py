@@ -91,10 +91,11 @@ def test_a_call_keeps_other_messages_for_later(peer: Peer) -> None:
         assert [reply.id for reply in connection.receive(0)] == [77, 78]
 
 
-def test_shards_without_a_part_in_an_answer_are_told_to_who_wants_to_know(peer: Peer) -> None:
+def test_shards_without_a_part_in_an_answer_are_told_or_logged(peer: Peer, caplog: pytest.LogCaptureFixture) -> None:
     with peer.connect() as connection:
         peer.say(ShardsMissing(5, ["1 (b:1)"]), Changed(5, 1))
         assert connection.call(Requeue(5, 1), Changed).count == 1
+        assert caplog.messages == ["shard 1 (b:1) did not answer: what it has is missing."]
         told: list[str] = []
         connection.on_missing = told.extend
         peer.say(ShardsMissing(6, ["1 (b:1)", "2 (c:1)"]), Changed(6, 2))

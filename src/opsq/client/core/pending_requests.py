@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from opsq.client.core.arguments import seconds
+from opsq.client.core.missing_shards import MissingShards
 from opsq.client.core.transport import MISSES
 from opsq.errors import OpsqError, Unreachable
 from opsq.wire.messages import (
@@ -25,6 +26,7 @@ from opsq.wire.messages import (
     Request,
     Reserve,
     Revoked,
+    ShardsMissing,
     Started,
     Welcome,
 )
@@ -146,6 +148,7 @@ class LinkBase:
         self._pending = PendingRequests()
         self.next_id = self._pending.next_id
         """Gives an id for the next request."""
+        self._missing = MissingShards()
         self._unanswered_beats = 0
         self._silent_since = 0.0
         """When the first of the beats was sent that have no answer."""
@@ -184,6 +187,9 @@ class LinkBase:
         if isinstance(reply, Revoked | Draining):
             if self._on_push is not None:
                 self._on_push(reply)
+            return
+        if isinstance(reply, ShardsMissing):
+            self._missing(reply.shards)
             return
         if isinstance(reply, ErrorReply) and reply.id == 0:  # it concerns the connection as a whole
             error = reply.error()

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from opsq.client.core.address import Target, TlsAddress, show_address
+from opsq.client.core.missing_shards import MissingShards
 from opsq.client.core.transport import (
     DIAL_S,
     FRAME_LIMIT_BYTES,
@@ -66,8 +67,6 @@ class Connection:
     """
 
     welcome: Welcome
-    on_missing: Callable[[list[str]], None] | None = None
-    """Told which shards of a queue of several have no part in the answer that follows, as people know them."""
 
     @property
     def store_url(self) -> str:
@@ -84,6 +83,8 @@ class Connection:
         claim: Claim | None = None,
     ) -> None:
         self.address = address
+        self.on_missing: Callable[[list[str]], None] = MissingShards()
+        """Told which shards of a queue of several have no part in the answer that follows, as people know them."""
         self._socket = peer
         self._ids = itertools.count(1)
         self._reader = reply_reader()
@@ -260,10 +261,10 @@ class Connection:
         if not received:
             raise self._lost()
         for reply in self._reader.feed(received):
-            if not isinstance(reply, ShardsMissing):
-                self._inbox.append(reply)
-            elif self.on_missing is not None:
+            if isinstance(reply, ShardsMissing):
                 self.on_missing(reply.shards)
+            else:
+                self._inbox.append(reply)
         return True
 
     def _lost(self) -> Unreachable:

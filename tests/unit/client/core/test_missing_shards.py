@@ -1,0 +1,27 @@
+"""Who is told which shards have no part in an answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from opsq.client.core.missing_shards import MissingShards
+from opsq.client.core.pending_requests import LinkBase
+from opsq.wire.messages import ShardsMissing
+
+
+def test_each_shard_is_named_once() -> None:
+    told: list[str] = []
+    missing = MissingShards(told.append)
+    missing(["3 (b:7400)"])
+    missing(["3 (b:7400)", "c:7400"])
+    assert told == [
+        "shard 3 (b:7400) did not answer: what it has is missing.",
+        "shard c:7400 did not answer: what it has is missing.",
+    ]
+
+
+def test_link_logs_them(caplog: pytest.LogCaptureFixture) -> None:
+    link = LinkBase()
+    for _ in range(2):
+        link._deliver(ShardsMissing(1, ["3 (b:7400)"]))
+    assert caplog.messages == ["shard 3 (b:7400) did not answer: what it has is missing."]
