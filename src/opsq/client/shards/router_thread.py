@@ -231,7 +231,7 @@ class _RouterEnd(asyncio.Protocol):
         with contextlib.suppress(OpsqError):  # half written, or a mistake: the addresses stay as they were
             self._shards.read_again()
         for shard in self._shards.take_idle():
-            self._spawn(shard.link.close())
+            self._spawn(shard.close())
         self._timers = [asyncio.get_running_loop().call_later(FILE_S, self._look_at_file)]
 
     # --- the end ---
@@ -243,7 +243,7 @@ class _RouterEnd(asyncio.Protocol):
     async def _leave(self) -> None:
         """Close the connections to all shards; what was said before is sent."""
         if self._shards is not None:
-            await asyncio.gather(*[shard.link.close() for shard in self._shards.take_all()])
+            await asyncio.gather(*[shard.close() for shard in self._shards.take_all()])
         self.is_closed.set()
         self._on_end(self)
 

@@ -118,8 +118,12 @@ class Shard:
 
         Args:
             patience_s: how long the shard may be away until the answer is `Unreachable`; infinite: for ever.
+
+        After `close` nothing is asked, and nothing answered.
         """
         request_id = self.link.next_id()
+        if self.link.is_closed:
+            return request_id
         self._asked[request_id] = patience_s
         self._answers[request_id] = on_reply
         self.link.send_soon([replace(request, id=request_id)], self._answered)
@@ -145,6 +149,12 @@ class Shard:
         """The answer to what it cannot be asked."""
         hint = self.problem.message if self.problem is not None else ""
         return ErrorReply.of(0, Unreachable(cause="shard_away", shard=self.name, why=hint))
+
+    async def close(self) -> None:
+        """End the connection; what was sent before is on its way, and nobody wants the answers any more."""
+        self._asked.clear()
+        self._answers.clear()
+        await self.link.close()
 
     # --- what comes ---
 
