@@ -25,7 +25,7 @@ class Holdings:
     """The chunks of one shard that were handed to this client."""
 
     def __init__(self) -> None:
-        self._blocks: dict[tuple[int, int], list[_Part]] = {}
+        self._blocks: dict[tuple[int, int], dict[int, _Part]] = {}  # by what signs a token
 
     def granted(self, reply: Reserved) -> None:
         """The client is given these chunks."""
@@ -39,27 +39,27 @@ class Holdings:
                 grant.mask,
                 grant.mac,
             )
-            self._blocks.setdefault((grant.submission_id, grant.block), []).append(_Part(token))
+            self._blocks.setdefault((grant.submission_id, grant.block), {})[grant.mac] = _Part(token)
 
     def started(self, chunks: Iterable[ChunkMask]) -> None:
         """The client works on these chunks."""
         for chunk in chunks:
-            for part in self._blocks.get((chunk.submission_id, chunk.block), ()):
+            for part in self._blocks.get((chunk.submission_id, chunk.block), {}).values():
                 part.started |= chunk.mask & part.held
 
     def ended(self, held: Iterable[HeldChunks | ChunkMask]) -> None:
         """The client holds these chunks no more."""
         for chunks in held:
             place = (chunks.submission_id, chunks.block)
-            parts = self._blocks.get(place, [])
-            for part in parts:
-                if isinstance(chunks, ChunkMask) or part.token.mac == chunks.mac:
-                    part.held &= ~chunks.mask
-                    part.started &= ~chunks.mask
-            left = [part for part in parts if part.held]
-            if left:
-                self._blocks[place] = left
-            else:
+            parts = self._blocks.get(place, {})
+            macs = list(parts) if isinstance(chunks, ChunkMask) else [chunks.mac] if chunks.mac in parts else []
+            for mac in macs:
+                part = parts[mac]
+                part.held &= ~chunks.mask
+                part.started &= ~chunks.mask
+                if not part.held:
+                    del parts[mac]
+            if not parts:
                 self._blocks.pop(place, None)
 
     def told(self) -> tuple[list[HeldChunks], list[ChunkMask]]:
@@ -67,7 +67,7 @@ class Holdings:
         held: list[HeldChunks] = []
         started: list[ChunkMask] = []
         for (submission_id, block), parts in self._blocks.items():
-            for part in parts:
+            for part in parts.values():
                 token = part.token
                 held.append(
                     HeldChunks(
