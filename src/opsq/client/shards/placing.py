@@ -23,6 +23,9 @@ from opsq.wire.messages import Capacity, CheckCapacity, ErrorReply, NewSubmissio
 FIRST = 3
 """How many shards are asked for a key: those that had the submission if up to two were added since."""
 
+ROOM_ASKED = 8
+"""How many shards are asked for room, so that a submission costs as much however many there are."""
+
 Answer = Callable[[Reply], None]
 
 
@@ -93,14 +96,17 @@ class Placing:
             placement.ask_for_keys(FIRST)
             return
 
+        first = sorted(orders[free[0]], key=lambda shard: shard.is_away)
+        asked, others = first[:ROOM_ASKED], first[ROOM_ASKED:]
+
         def known(replies: dict[Shard, Reply]) -> None:
             roomiest = sorted(replies, key=lambda shard: -room(replies[shard]))
             for index in free:
-                orders[index] = list(roomiest)
+                orders[index] = [*roomiest, *others]
             placement.ask_for_keys(FIRST)
 
         count = sum(new.chunks_count for new in request.submissions)
-        poll(dict.fromkeys(orders[free[0]], CheckCapacity(0, count)), known)
+        poll(dict.fromkeys(asked, CheckCapacity(0, count)), known)
 
 
 def _best(replies: list[Reply]) -> Reply:

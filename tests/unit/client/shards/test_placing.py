@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from opsq.client.shards.placing import Placing
+from opsq.client.shards.placing import ROOM_ASKED, Placing
 from opsq.client.shards.shard_order import rendezvous
 from opsq.wire import messages as m
 from unit.client.shards.fake_shards import FakeShard, FakeShards, submission_id
 
 
 class Submits:
-    """Submits to four shards."""
+    """Submits to four shards, or more."""
 
-    def __init__(self, **options: Any) -> None:
-        self.shards = FakeShards(0, 1, 2, 3, **options)
+    def __init__(self, *, count: int = 4, **options: Any) -> None:
+        self.shards = FakeShards(*range(count), **options)
         self.placing = Placing(self.shards)  # type: ignore[arg-type]
         self.answers: list[Any] = []
 
@@ -73,6 +73,25 @@ def test_submission_goes_where_there_is_most_room() -> None:
     assert shard.number == 1
     shard.answer(stored(shard))
     assert submits.answers[0].created[0].submission_id == submission_id(1)
+
+
+def test_some_of_many_shards_are_asked_for_room_and_the_others_are_next() -> None:
+    submits = Submits(count=30)
+    submits.shards[4].is_away = True
+    submits.submit(new())
+    asked = submits.asked
+    assert len(asked) == ROOM_ASKED
+    assert submits.shards[4] not in asked
+    for shard in asked:
+        shard.answer(m.Capacity(0, 10 if shard is asked[5] else 0))
+    tried = []
+    while submits.asked:
+        [shard] = submits.asked
+        tried.append(shard)
+        shard.answer(FULL)
+    assert tried[0] is asked[5]
+    assert len(set(tried)) == 29
+    assert submits.answers[0].code == "no_room"
 
 
 def test_value_of_the_chosen_key_says_the_shard() -> None:
