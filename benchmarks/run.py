@@ -40,6 +40,7 @@ _NAMES = (
     "idle",
     "schedules",
     "dependants",
+    "shards",
     "waits_over_shards",
     "full_load",
     "cold_start",
