@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from opsq.printable import printable
-from opsq.wire.messages import Counts, DaemonState, Durations, RulesState, ShowRules, Status
+from opsq.wire.messages import UNREACHABLE, Counts, DaemonState, Durations, RulesState, ShowRules, Status
 
 VALUES_LIMIT = 100
 """Values of a key, and limits, that have samples of their own; those with the most work."""
@@ -153,6 +153,12 @@ def _installation(state: DaemonState) -> Iterator[Family]:
     for name in ("running", "draining", "full"):
         states.add(int(name == state.state), state=name)
     yield states
+    if state.shards:
+        shards = Family("shard_up", "gauge", "1 for a shard of the queue that answers, 0 for one that does not.")
+        for shard in state.shards:
+            number = "" if shard.shard is None else str(shard.shard)
+            shards.add(int(shard.state != UNREACHABLE), shard=number, address=shard.address)
+        yield shards
     yield Family("uptime_seconds", "gauge", "Since the daemon started.", "seconds").add(state.uptime_s)
     yield Family("unfolded_events", "gauge", "Events that are not folded into the tables yet.").add(
         state.unfolded_count

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from io import StringIO
 
+import msgspec
 from prometheus_client import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
@@ -114,6 +115,15 @@ def test_values_with_the_largest_backlog_are_shown_and_all_others_are_one():
     assert waiting[""] == 7
     assert waiting[metrics.OTHERS] == sum(range(50))
     assert read["opsq_values", (("key", "tenant"),)] == 150
+
+
+def test_shards_that_do_not_answer_are_down():
+    away = m.ShardState(4, "b:1", m.UNREACHABLE)
+    unknown = m.ShardState(None, "c:1", m.UNREACHABLE)
+    told = msgspec.structs.replace(state(), shards=[m.ShardState(3, "a:1", "running"), away, unknown])
+    read = samples(parse(StringIO("\n".join(metrics.text_lines(metrics.families(told, RULES, None))) + "\n")))
+    up = {dict(labels)["address"]: value for (name, labels), value in read.items() if name == "opsq_shard_up"}
+    assert up == {"a:1": 1, "b:1": 0, "c:1": 0}
 
 
 def test_histograms_are_cumulative():
