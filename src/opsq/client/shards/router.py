@@ -211,7 +211,7 @@ class Router:
             numbered = {shard.number: shard for shard in self._shards if shard.number is not None}
             addresses = {number: show_address(shard.address) for number, shard in numbered.items()}
             unreached = [show_address(shard.address) for shard in self._shards if shard.number is None]
-            gathered = gathering(request, Members(addresses, unreached, self._shards.owner), self._cursors)
+            gathered = gathering(request, Members(addresses, unreached), self._cursors)
             if gathered is None:
                 raise UsageError(cause="one_shard_only", request=type(request).__name__)
             questions = gathered.ask(sorted(numbered))

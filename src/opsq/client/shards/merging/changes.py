@@ -41,10 +41,6 @@ class Sum(Gathering[Summed, m.Changed]):
 class DeadSelection(Gathering[m.Requeue | m.Drop, m.Changed]):
     """Dead chunks of any submission, to be requeued or dropped."""
 
-    def ask(self, shards: Sequence[int]) -> dict[int, m.Request]:
-        """Those that may have some."""
-        return dict.fromkeys(self.members.with_any(self.request.where.submission_ids, shards), self.request)
-
     def answer(self, answers: dict[int, m.Changed]) -> m.Changed:
         """What all have changed."""
         return m.Changed(self.request.id, _sum(answers.values()))
@@ -80,14 +76,7 @@ class Found(Gathering[m.Find, m.Found]):
 
 
 class Described(Gathering[m.Describe, m.Described]):
-    """The content of submissions, each asked for at its own shard."""
-
-    def ask(self, shards: Sequence[int]) -> dict[int, m.Request]:
-        """Each for its own."""
-        parts: dict[int, list[int]] = {}
-        for submission_id in self.request.submission_ids:
-            parts.setdefault(self.members.owner(submission_id), []).append(submission_id)
-        return {shard: replace(self.request, submission_ids=parts[shard]) for shard in shards if shard in parts}
+    """The content of submissions; all are asked, as any may have moved."""
 
     def answer(self, answers: dict[int, m.Described]) -> m.Described:
         """As many of the first as fit into an answer."""

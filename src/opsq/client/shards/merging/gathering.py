@@ -6,14 +6,13 @@ It must not send anything, nor know which shards can be reached.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from opsq.client.core.pending_requests import id_of
 from opsq.errors import NotFound
-from opsq.ids import shard_of
 from opsq.wire import messages as m
 
 Q = TypeVar("Q", bound=m.Request)
@@ -27,18 +26,11 @@ class Members(NamedTuple):
     """By number, as people know them."""
     unreached: Sequence[str] = ()
     """Addresses of those whose numbers are not known, as they have never answered."""
-    owner: Callable[[int], int] = shard_of
-    """The number of the shard that has a submission."""
 
     def name(self, shard: int) -> str:
         """A shard, in words for people."""
         address = self.addresses.get(shard, "")
         return f"shard {shard} ({address})" if address else f"shard {shard}"
-
-    def with_any(self, submission_ids: Iterable[int], shards: Sequence[int]) -> list[int]:
-        """Those of the shards that have one of the submissions; all, if none is named."""
-        wanted = set(map(self.owner, submission_ids))
-        return [shard for shard in shards if shard in wanted] if wanted else list(shards)
 
 
 class Gathering(ABC, Generic[Q, R]):

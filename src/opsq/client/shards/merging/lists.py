@@ -45,9 +45,8 @@ class DeadChunks(Gathering[m.Dead, m.DeadChunks]):
     """Dead chunks, by submission and index."""
 
     def ask(self, shards: Sequence[int]) -> dict[int, m.Request]:
-        """Those that may have some, each for its part of the page."""
-        asked = self.members.with_any(self.request.where.submission_ids, shards)
-        return dict.fromkeys(asked, replace(self.request, limit=share(self.request.limit, len(asked))))
+        """Each for its part of the page."""
+        return dict.fromkeys(shards, replace(self.request, limit=share(self.request.limit, len(shards))))
 
     def answer(self, answers: dict[int, m.DeadChunks]) -> m.DeadChunks:
         """Their first."""

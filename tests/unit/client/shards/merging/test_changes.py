@@ -65,15 +65,6 @@ def test_an_interrupted_requeue_tells_what_all_shards_have_done() -> None:
     assert (reply.id, reply.cause, reply.details["done"]) == (9, "stopping", 10)
 
 
-@pytest.mark.parametrize("kind", [m.Requeue, m.Drop])
-def test_dead_chunks_of_named_submissions_are_changed_where_these_are(kind: type[m.Requeue | m.Drop]) -> None:
-    request = kind(9, None, where=m.DeadFilter([1 << 12]))
-    found = asked(request)
-    assert found.ask([0, 1, 2]) == {1: request}
-    assert found.ask([0, 2]) == {}
-    assert found.merged({}) == m.Changed(9, 0)
-
-
 def test_a_key_is_found_at_the_first_shard_that_has_it() -> None:
     nothing = m.Found(1, None, False)
     assert merged(m.Find(9, b""), nothing, m.Found(1, 5, False), m.Found(1, 6, False)) == m.Found(9, 5, False)
@@ -97,23 +88,18 @@ def content(submission_id: int, size: int = 1) -> m.SubmissionContent:
     return m.SubmissionContent(submission_id, 1, bytes(size), {}, False)
 
 
-def test_each_shard_describes_its_own_submissions() -> None:
-    ids = [2 << 12, 0, 5 << 12, (2 << 12) + 1]
-    found = asked(m.Describe(9, ids))
-    assert found.ask([0, 1, 2]) == {0: m.Describe(9, [0]), 2: m.Describe(9, [2 << 12, (2 << 12) + 1])}
+def test_submissions_are_described_by_whoever_has_them() -> None:
+    request = m.Describe(9, [2 << 12, 0, 5 << 12, (2 << 12) + 1])
     replies: dict[int, m.Reply] = {
-        0: m.Described(1, [content(0)]),
-        2: m.Described(1, [content(2 << 12), content((2 << 12) + 1)]),
+        0: m.Described(1, [content(2 << 12)]),  # it has moved there
+        1: m.Described(1, []),
+        2: m.Described(1, [content((2 << 12) + 1), content(0)]),
     }
+    found = asked(request)
+    assert found.ask([0, 1, 2]) == dict.fromkeys(range(3), request)
     reply = found.merged(replies)
     assert isinstance(reply, m.Described)
     assert [each.submission_id for each in reply.submissions] == [2 << 12, 0, (2 << 12) + 1]
-
-
-def test_nobody_is_asked_to_describe_what_no_shard_has() -> None:
-    found = asked(m.Describe(9, [7 << 12]))
-    assert found.ask([0, 1]) == {}
-    assert found.merged({}) == m.Described(9, [])
 
 
 def test_what_is_described_fits_into_an_answer() -> None:
@@ -151,16 +137,13 @@ def test_whether_a_key_is_unknown_is_not_guessed_for_a_shard_that_was_never_reac
     assert "without b:1" in reply.message
 
 
-def test_what_has_moved_is_asked_for_where_it_is() -> None:
-    members = Members(ADDRESSES, owner=lambda submission_id: 2)
+def test_dead_chunks_of_named_submissions_are_asked_of_all_as_any_may_have_moved() -> None:
     for request in (
-        m.Describe(9, [0]),
         m.Requeue(9, None, where=m.DeadFilter([0])),
+        m.Drop(9, None, where=m.DeadFilter([0])),
         m.Dead(9, where=m.DeadFilter([0])),
     ):
-        found = gathering(request, members, Cursors())
-        assert found is not None
-        assert found.ask([0, 1, 2]).keys() == {2}
+        assert asked(request).ask([0, 1, 2]).keys() == {0, 1, 2}
 
 
 def test_a_shard_without_an_address_is_named_by_its_number() -> None:

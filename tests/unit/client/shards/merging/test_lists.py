@@ -382,12 +382,6 @@ def test_what_one_shard_answers_is_not_put_together(request_: m.Request) -> None
     assert gathering(request_, Members({0: "a:1"}), Cursors()) is None
 
 
-def test_dead_chunks_of_named_submissions_are_asked_for_where_these_are() -> None:
-    found = gathering(m.Dead(1, where=m.DeadFilter([3 << 12, 5 << 12])), Members({3: "a:1", 4: "b:1"}), Cursors())
-    assert found is not None
-    assert found.ask([3, 4]).keys() == {3}
-
-
 def test_a_page_of_many_shards_is_asked_for_in_parts() -> None:
     found = gathering(m.List(1, limit=10_000), Members({}), Cursors())
     assert found is not None
