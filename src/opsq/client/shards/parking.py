@@ -7,6 +7,7 @@ each of its shards with another rank: of calls that wait everywhere, each shard 
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import time
@@ -23,6 +24,9 @@ PARKED_AT = 16
 """At how many shards a call that waits for ever is parked at a time, so that a chunk costs as much however many are."""
 MOVE_S = 2.0
 """How long it waits at these, if there are more, until it moves on to the next ones."""
+
+PROBE_S = 1.0
+"""How long the answer of one that is asked first may take until the call waits at the others too."""
 
 
 class Parking:
@@ -148,6 +152,7 @@ class _Call:
                 shard = self._next.pop(0)
                 self._probed.add(shard)
                 self._ask(shard, 0.0)
+                self._parking.later(PROBE_S, lambda: self._go_on(shard))
             return
         wait_s = None if self._deadline == math.inf else max(self._deadline - time.monotonic(), 0.0)
         for rank, shard in enumerate(self._places()):
@@ -158,15 +163,20 @@ class _Call:
         if self._is_limited and not self._will_move and len(self._parking.shards.served) > PARKED_AT:
             self._will_move = True
             self._parking.later(MOVE_S, self._move)
-        away = [shard for shard in self._parking.order(self._turn) if shard.is_away]
-        if away and not self._asked and not self._is_answered and not self._has_told:
+        if not (self._asked or self._is_answered or self._has_told) and (away := self._parking.order(self._turn)):
             self._has_told = True
             self._parking.tell_missing(self, away)
 
     def _places(self) -> list[Shard]:
         """Where the call should be parked now, in the order of its ranks."""
-        reached = [shard for shard in self._parking.order(self._turn) if not shard.is_away]
-        return reached[:PARKED_AT] if self._is_limited else reached
+        reached = (shard for shard in self._parking.order(self._turn) if not shard.is_away)
+        return list(itertools.islice(reached, PARKED_AT if self._is_limited else None))
+
+    def _go_on(self, silent: Shard) -> None:
+        """A shard may have been lost and nobody knows yet: do not wait for its answer alone."""
+        if silent in self._asked and not self._is_answered:
+            self._next.clear()
+            self.look_again()
 
     def _move(self) -> None:
         """Nothing has come at these shards: wait at the next ones."""
@@ -219,8 +229,9 @@ class _Call:
         """Answer with nothing, if nobody can grant anything any more."""
         if self._is_answered:
             return
-        served = set(self._parking.shards.served)
-        is_empty = self.request.until_empty and bool(served) and self._empty >= served
+        is_empty = (
+            self.request.until_empty and bool(self._empty) and self._empty.issuperset(self._parking.shards.served)
+        )
         if is_empty or (not self._asked and not self._next and time.monotonic() >= self._deadline):
             self._finish(Reserved(0, is_empty=is_empty))
 

@@ -29,6 +29,7 @@ class ShardSet:
         self._read = self._stamp()
         self._shards = {part: open_shard(part) for part in address.parts}
         self._leaving: list[Shard] = []
+        self._by_number: dict[int | None, Shard] = {}  # as it was found last
         self._moved: dict[int, int] = {}
 
     def __iter__(self) -> Iterator[Shard]:
@@ -42,6 +43,8 @@ class ShardSet:
     def served(self) -> list[Shard]:
         """Those of which consumers take chunks; one that was never reached may be one of them."""
         only = self.address.served
+        if not only:
+            return list(self._shards.values())
         return [shard for shard in self if not only or shard.number is None or shard.number in only]
 
     @property
@@ -57,7 +60,10 @@ class ShardSet:
 
     def numbered(self, number: int) -> Shard | None:
         """The shard with this number, also one that leaves."""
-        return next((shard for shard in [*self, *self._leaving] if shard.number == number), None)
+        found = self._by_number.get(number)
+        if found is None or found.number != number or found in self._leaving:
+            self._by_number = {shard.number: shard for shard in [*self._leaving, *self]}
+        return self._by_number.get(number)
 
     # --- where a submission is ---
 
@@ -120,6 +126,7 @@ class ShardSet:
         """Those that leave and with which nothing is to be done any more; they are the caller's to close."""
         idle = [shard for shard in self._leaving if shard.is_idle]
         self._leaving = [shard for shard in self._leaving if not shard.is_idle]
+        self._by_number.clear()
         return idle
 
     def take_all(self) -> list[Shard]:

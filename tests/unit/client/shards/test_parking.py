@@ -260,8 +260,7 @@ def test_call_that_waits_for_ever_is_parked_at_some_of_many_shards_and_moves_on_
     calls.park()
     before = calls.asked
     assert len(before) == PARKED_AT
-    [move] = calls.timers
-    move()
+    calls.timers[-1]()
     assert len(calls.asked) == PARKED_AT * 2
     assert [shard for shard in calls.shards if shard.cancelled] == before
     for shard in before:
@@ -285,3 +284,18 @@ def test_another_shard_takes_the_place_of_one_that_is_away() -> None:
     calls.shards[3].is_away = True
     calls.park()
     assert [shard.number for shard in calls.asked] == [number for number in range(PARKED_AT + 1) if number != 3]
+
+
+def test_call_waits_at_the_others_too_while_a_shard_that_was_asked_first_is_silent(calls: Calls) -> None:
+    calls.reserve()
+    [silent] = calls.asked
+    [go_on] = calls.timers
+    go_on()
+    assert calls.asked == list(calls.shards)
+    assert len(silent.questions) == 1
+    another = next(shard for shard in calls.shards if shard is not silent)
+    another.answer(granted(another.number))
+    assert len(calls.said) == 1
+    assert silent.cancelled
+    silent.answer(granted(silent.number))
+    assert isinstance(silent.questions[0], m.Release)
