@@ -47,6 +47,7 @@ def test_lists_and_counts_are_of_both(shards: Opsq) -> None:
 
 
 def test_place_in_the_history_of_one_shard_is_refused(shards: Opsq) -> None:
+    assert shards.ok("history", "--limit", "1", "--json").json["next"] is None
     ran = shards("history", "--after", "7")
     assert (ran.status, "each shard counts for itself" in " ".join(ran.err.split())) == (2, True)
 

@@ -35,7 +35,7 @@ class Listing(Generic[T]):
         row: makes a row of an item, for the caller.
         instant: the column of instants.
         title: what is above the rows on a terminal.
-        next_of: what `next` has, made of the last item; None: there is no such field.
+        next_of: what `next` has, made of the last item; None: there is no such field, or nothing can go on behind it.
         going_on: the option that goes on behind the last item, such as `--before`.
     """
 
@@ -45,7 +45,7 @@ class Listing(Generic[T]):
     shape: Callable[[T], object]
     row: Callable[[Caller, T], Sequence[object]]
     instant: str
-    next_of: Callable[[T], int] | None = None
+    next_of: Callable[[T], int | None] | None = None
     going_on: str = ""
     title: str = ""
 
@@ -107,8 +107,8 @@ def _remark(last: T, listing: Listing[T], count: int, is_all: bool) -> str:
     else:
         there = f"There are at least {count} more" if count else "There may be more"
     there += "; a pipe, such as `| less`, gets the whole list"
-    if listing.next_of:
-        there += f", and `{listing.going_on} {listing.next_of(last)}` goes on here"
+    if listing.next_of and (following := listing.next_of(last)) is not None:
+        there += f", and `{listing.going_on} {following}` goes on here"
     return f"{there}."
 
 
@@ -125,7 +125,7 @@ def _print_document(shown: Iterator[Sequence[T]], source: _Source[T], listing: L
     ending = b"]"
     if listing.next_of is not None:
         has_more = last is not None and source.count_rest(1) != (0, True)
-        following = str(listing.next_of(last)) if last is not None and has_more else None
-        ending += b',"next":' + msgspec.json.encode(following)
+        following = listing.next_of(last) if last is not None and has_more else None
+        ending += b',"next":' + msgspec.json.encode(None if following is None else str(following))
     out.write(ending + b"}\n")
     out.flush()

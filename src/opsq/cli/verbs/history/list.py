@@ -8,6 +8,7 @@ from opsq.cli.caller import Caller
 from opsq.cli.output import attempts
 from opsq.cli.output.event_export import Known
 from opsq.cli.output.long_list import DEFAULT_TEXT, Listing, print_list
+from opsq.cli.shard_options import are_sharded
 from opsq.cli.stopped_queue import asked
 from opsq.content.manifest import InputRange
 from opsq.documents.asking import Asked, events
@@ -59,6 +60,7 @@ def _pages(
 def _listing(caller: Caller, submission_id: int | None) -> Listing[_Described]:
     """On a terminal events of one submission have its id above, and indexes alone."""
     is_alone = caller.is_rich and submission_id is not None
+    is_of_several = submission_id is None and are_sharded(caller)  # each with numbers of its own
     return Listing(
         document=HistoryDocument,
         columns=attempts.COLUMNS,
@@ -66,7 +68,7 @@ def _listing(caller: Caller, submission_id: int | None) -> Listing[_Described]:
         shape=lambda item: EventShape.from_event(*item),
         row=lambda caller, item: attempts.row(caller, item[0], is_alone=is_alone),
         instant="at",
-        next_of=lambda item: item[0].seq,
+        next_of=lambda item: None if is_of_several else item[0].seq,
         going_on="--after",
         title=f"Submission {submission_id}" if is_alone else "",
     )
