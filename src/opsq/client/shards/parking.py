@@ -23,7 +23,9 @@ from opsq.wire.messages import ErrorReply, HeldChunks, Release, Reply, Reserve, 
 PARKED_AT = 16
 """At how many shards a call that waits for ever is parked at a time, so that a chunk costs as much however many are."""
 MOVE_S = 2.0
-"""How long it waits at these, if there are more, until it moves on to the next ones."""
+"""How long it waits at these, if there are more, until it moves on to the next ones; then twice as long each time."""
+MOVE_LIMIT_S = 30.0
+"""And at most so long: where so many wait that all shards have some, moving costs more than it brings."""
 
 PROBE_S = 1.0
 """How long the answer of one that is asked first may take until the call waits at the others too."""
@@ -89,6 +91,10 @@ class Parking:
         """Whether the shard had nothing when it was asked last."""
         return shard in self._dry
 
+    def fell_silent(self, shard: Shard) -> None:
+        """A shard does not answer: it is not asked first any more until it hands something out."""
+        self._dry.add(shard)
+
     def heard(self, shard: Shard, reply: Reserved) -> None:
         """Note whether a shard has work, whose, and what it described."""
         if reply.grants:
@@ -131,6 +137,7 @@ class _Call:
         self._is_cancelled = False
         self._has_told = False
         self._will_move = False
+        self._move_s = MOVE_S
 
     def begin(self) -> None:
         """Ask, one after the other, those that may have something; then park."""
@@ -162,7 +169,8 @@ class _Call:
         self._end_if_over()
         if self._is_limited and not self._will_move and len(self._parking.shards.served) > PARKED_AT:
             self._will_move = True
-            self._parking.later(MOVE_S, self._move)
+            self._parking.later(self._move_s, self._move)
+            self._move_s = min(2 * self._move_s, MOVE_LIMIT_S)
         if not (self._asked or self._is_answered or self._has_told) and (away := self._parking.order(self._turn)):
             self._has_told = True
             self._parking.tell_missing(self, away)
@@ -175,6 +183,7 @@ class _Call:
     def _go_on(self, silent: Shard) -> None:
         """A shard may have been lost and nobody knows yet: do not wait for its answer alone."""
         if silent in self._asked and not self._is_answered:
+            self._parking.fell_silent(silent)
             self._next.clear()
             self.look_again()
 

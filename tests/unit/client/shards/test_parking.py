@@ -20,12 +20,17 @@ class Calls:
         self.said: list[Any] = []
         self.missing: list[tuple[int, list[str]]] = []
         self.timers: list[Callable[[], None]] = []
+        self.delays_s: list[float] = []
         self.parking = Parking(
             self.shards,  # type: ignore[arg-type]
             self.said.append,
             lambda call_id, shards: self.missing.append((call_id, [shard.name for shard in shards])),
-            lambda _, call: self.timers.append(call),
+            self._later,
         )
+
+    def _later(self, seconds: float, call: Callable[[], None]) -> None:
+        self.timers.append(call)
+        self.delays_s.append(seconds)
 
     def reserve(self, call_id: int = 1, wait_s: float | None = None, **options: Any) -> None:
         self.parking.reserve(m.Reserve(call_id, 5, "Random", wait_s, **options))
@@ -297,5 +302,17 @@ def test_call_waits_at_the_others_too_while_a_shard_that_was_asked_first_is_sile
     another.answer(granted(another.number))
     assert len(calls.said) == 1
     assert silent.cancelled
+    for call_id in range(2, 5):
+        calls.reserve(call_id)
+    assert len(silent.questions) == 1
     silent.answer(granted(silent.number))
     assert isinstance(silent.questions[0], m.Release)
+
+
+def test_call_that_finds_nothing_moves_on_ever_more_seldom() -> None:
+    calls = Calls(count=PARKED_AT * 20)
+    calls.park()
+    del calls.delays_s[:-1]
+    for _ in range(6):
+        calls.timers[-1]()
+    assert calls.delays_s == [2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
