@@ -24,7 +24,6 @@ from opsq.wire.messages import (
     Reclaim,
     Reply,
     Request,
-    Reserve,
     Revoked,
     ShardsMissing,
     Started,
@@ -84,10 +83,7 @@ class PendingRequests:
             return None
         request, on_reply = pending
         if isinstance(reply, Completed) and isinstance(request, CompleteAndReserve):  # its second answer is still due
-            reserve = Reserve(
-                reply_id, request.count, request.strategy, request.wait_s, request.lease_s, request.until_empty
-            )
-            self._pending[reply_id] = (reserve, on_reply)
+            self._pending[reply_id] = (request.second_half(), on_reply)
         return on_reply
 
     def resent(self, held: list[HeldChunks], started: list[ChunkMask], on_reclaimed: OnReply | None) -> list[Request]:

@@ -232,16 +232,7 @@ class VerdictBatch:
                     self.buffered_count += sum(mask.bit_count() for _, mask in sent.settles)
                     self.errors.append(error)
                     if isinstance(request, CompleteAndReserve):
-                        kept.append(
-                            Reserve(
-                                request.id,
-                                request.count,
-                                request.strategy,
-                                request.wait_s,
-                                request.lease_s,
-                                request.until_empty,
-                            )
-                        )
+                        kept.append(request.second_half())
                     continue
             kept.append(request)
         return kept

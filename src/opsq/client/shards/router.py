@@ -81,16 +81,7 @@ class Router:
             case m.CompleteAndReserve():
                 self._completing[request.id] = None
                 self._divide(m.Complete(request.id, request.completions))
-                self._parking.reserve(
-                    m.Reserve(
-                        request.id,
-                        request.count,
-                        request.strategy,
-                        request.wait_s,
-                        request.lease_s,
-                        request.until_empty,
-                    )
-                )
+                self._parking.reserve(request.second_half())
             case m.Started():
                 parts, _ = self._by_shard(request.chunks)
                 for shard, chunks in parts.items():

@@ -235,6 +235,10 @@ class CompleteAndReserve(Message):
     lease_s: Duration | None = None
     until_empty: bool = False
 
+    def second_half(self) -> Reserve:
+        """What is left of it when the chunks are completed."""
+        return Reserve(self.id, self.count, self.strategy, self.wait_s, self.lease_s, self.until_empty)
+
 
 class Fail(Message):
     """Report failed attempts. → Completed, after the commit."""
