@@ -72,7 +72,9 @@ REFUSALS: dict[str, str] = {
         "Add the address of that shard."
     ),
     "shard_not_known": "The shard of this chunk is not among the addresses.",
-    "one_shard_only": "{request} concerns one daemon.\nName that one alone, with --address or --socket.",
+    "one_shard_only": (
+        "{request:act} concerns one daemon, and the address names several.\nName one alone, with --address or --socket."
+    ),
     "key_not_known": (
         "Shard {shard} does not answer, and may have a submission with this key already.\nTry again when it is back."
     ),
@@ -424,6 +426,13 @@ def _instant(value: tuple[int, int]) -> str:
     return f"{text} (in {format_span(away_s)})" if away_s > 0 else f"{text} ({format_span(-away_s)} ago)"
 
 
+_ACTS: dict[str, str] = {
+    "Stop": "To stop",
+    "Drain": "To drain",
+    "Backup": "A backup",
+    "Events": "The list of events",
+}
+"""Requests that concern one daemon, as people call what they have asked for."""
 _FORMS: dict[str, Callable[[Any], str]] = {
     "instant": _instant,
     "span": format_span,
@@ -434,6 +443,7 @@ _FORMS: dict[str, Callable[[Any], str]] = {
     "pairs": lambda pairs: pairs or "everything",
     "selection": lambda pairs: pairs or "--all",
     "or": lambda roles: " or ".join(roles.rsplit(",", 1)).replace(",", ", "),
+    "act": lambda request: _ACTS.get(request, "This"),
     "each": lambda bounded: bounded if "=" in bounded else f"each {bounded}",
 }
 _words = _Words()

@@ -250,8 +250,9 @@ class Upload:
                         request = Submit(daemon.next_id(), [self._rules], self._room.left_s)
                         created = daemon.call(request, Submitted).created[0]
                         break
-                    except Unreachable:
-                        if is_again and self._room.left_s == 0.0:
+                    except Unreachable as error:
+                        # A shard that is away may have it; sent again, it could go to another one.
+                        if (is_again and self._room.left_s == 0.0) or error.cause:
                             raise
                         is_again = True
         except Unreachable:

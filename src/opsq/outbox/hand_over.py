@@ -1,7 +1,7 @@
 """Hands rows of an outbox to the daemon, in batches: what it will never take is told from what it cannot take now.
 
 This file changes no outbox. Whatever is handed over again is answered as before: a submission by its request key, a
-completion by its token.
+completion by its token. Of several shards each knows only its own request keys: there it is an idempotency key.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from opsq.client.core.address import ShardedAddress
 from opsq.client.core.content_access import Contents
 from opsq.client.core.new_submission import delete_content, made_before, unnamed, write_content
 from opsq.client.sync.connection import Connection
@@ -183,6 +184,8 @@ class HandOver:
 
     def _submit(self, items: Sequence[_Item], outcome: Outcome) -> None:
         new = [item.payload for item in items]
+        if isinstance(self._connected().address, ShardedAddress):
+            new = [_kept_once(each) for each in new]
         reply = self._call(lambda number: Submit(number, new, 0.0), Submitted)
         outcome.done += [item.seq for item in items]
         stored = [each for each in new if manifest.decode(each.content).inline is None]
@@ -274,3 +277,8 @@ def _is_final(error: OpsqError) -> bool:
     if isinstance(error, Conflict):
         return error.cause != "batch_undone"  # for the sake of another request
     return isinstance(error, UsageError | NotFound | Bug)
+
+
+def _kept_once(new: NewSubmission) -> NewSubmission:
+    """With a key that says at which shard it is when it is handed over again: its request key is known there only."""
+    return new if new.idempotency_key else replace(new, idempotency_key=f"outbox:{new.request_key.hex()}")

@@ -28,7 +28,7 @@ from opsq.client.core.transport import (
 )
 from opsq.errors import OpsqError, ProtocolError, Refused, TimedOut, Unreachable, UsageError
 from opsq.wire.frames import reply_reader
-from opsq.wire.messages import VERSION, CancelWait, Claim, Heartbeat, Hello, Reply, Request, Welcome
+from opsq.wire.messages import VERSION, CancelWait, Claim, ErrorReply, Heartbeat, Hello, Reply, Request, Welcome
 
 _FAREWELL_S = 1.0
 
@@ -93,7 +93,7 @@ class _Transport(asyncio.Protocol):
     def write(self, requests: Sequence[Request]) -> None:
         """Send requests in one frame, or in several if they are longer than the limit."""
         if self._transport is not None:
-            for frame in frames(requests, self.limit_bytes):
+            for frame in list(frames(requests, self.limit_bytes)):  # all of them, or none
                 self._transport.write(frame)
 
     @property
@@ -160,8 +160,8 @@ class AsyncLink(LinkBase):
     """Requests and answers over a connection that may break, for one event loop.
 
     It is made by `open`, or dials by itself from `keep_dialling` on. The arguments are those of `Link`, and `on_state`,
-    which is told None when there is a connection, and why when it is lost or could not be made; `connect` makes a
-    socket that is connected to the address.
+    which is told None when there is a connection, and why when it is lost or could not be made; `on_heard` is called
+    when something arrives; `connect` makes a socket that is connected to the address.
     """
 
     def __init__(
@@ -177,6 +177,7 @@ class AsyncLink(LinkBase):
         on_reclaimed: OnReply | None = None,
         on_push: OnPush | None = None,
         on_state: Callable[[OpsqError | None], None] | None = None,
+        on_heard: Callable[[], None] | None = None,
         shortest_s: Callable[[], float] | None = None,
     ) -> None:
         self._address = address
@@ -185,6 +186,7 @@ class AsyncLink(LinkBase):
         self._claim = claim
         self._connect = connect
         self._on_state = on_state
+        self._on_heard = on_heard
         super().__init__(
             reconnect_s=reconnect_s,
             holdings=holdings,
@@ -252,8 +254,21 @@ class AsyncLink(LinkBase):
 
     def _send_unsent(self) -> None:
         unsent, self._unsent = self._unsent, []
-        if unsent and self._transport is not None:
+        if not unsent or self._transport is None:
+            return
+        try:
             self._transport.write(unsent)
+        except UsageError:  # one of them is too long
+            for request in unsent:
+                try:
+                    self._transport.write([request])
+                except UsageError as error:
+                    self._deliver(ErrorReply.of(id_of(request), error))
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection, as far as is known."""
+        return self._transport is not None
 
     @property
     def is_writable(self) -> bool:
@@ -374,6 +389,8 @@ class AsyncLink(LinkBase):
 
     def _received(self, replies: list[Reply]) -> None:
         self._unanswered_beats = 0
+        if self._on_heard is not None:
+            self._on_heard()
         for reply in replies:
             self._deliver(reply)
         self._plan_beat()

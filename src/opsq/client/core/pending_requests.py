@@ -16,6 +16,7 @@ from opsq.client.core.transport import MISSES
 from opsq.errors import OpsqError, Unreachable
 from opsq.wire.messages import (
     ChunkMask,
+    Complete,
     CompleteAndReserve,
     Completed,
     Draining,
@@ -24,6 +25,7 @@ from opsq.wire.messages import (
     Reclaim,
     Reply,
     Request,
+    Reserved,
     Revoked,
     ShardsMissing,
     Started,
@@ -76,7 +78,10 @@ class PendingRequests:
         self._pending.pop(request_id, None)
 
     def take_waiter(self, reply: Reply) -> OnReply | None:
-        """Who waits for this answer; None: no caller. What it ends is forgotten."""
+        """Who waits for this answer; None: no caller. What it ends is forgotten.
+
+        A daemon answers CompleteAndReserve with Completed first. A router may do so last: while a shard is away.
+        """
         reply_id = id_of(reply)
         pending = self._pending.pop(reply_id, None)
         if pending is None:
@@ -84,6 +89,8 @@ class PendingRequests:
         request, on_reply = pending
         if isinstance(reply, Completed) and isinstance(request, CompleteAndReserve):  # its second answer is still due
             self._pending[reply_id] = (request.second_half(), on_reply)
+        elif isinstance(reply, Reserved) and isinstance(request, CompleteAndReserve):
+            self._pending[reply_id] = (Complete(reply_id, request.completions), on_reply)
         return on_reply
 
     def resent(self, held: list[HeldChunks], started: list[ChunkMask], on_reclaimed: OnReply | None) -> list[Request]:

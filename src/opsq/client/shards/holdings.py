@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from opsq.wire.messages import ChunkMask, HeldChunks, Reserved
+from opsq.wire.messages import ChunkMask, HeldChunks, Refusal, Reserved
 
 
 class _Part:
@@ -15,9 +15,9 @@ class _Part:
 
     __slots__ = ("held", "started", "token")
 
-    def __init__(self, token: HeldChunks) -> None:
+    def __init__(self, token: HeldChunks, held: int) -> None:
         self.token = token
-        self.held = token.granted
+        self.held = held
         self.started = 0
 
 
@@ -30,16 +30,20 @@ class Holdings:
     def granted(self, reply: Reserved) -> None:
         """The client is given these chunks."""
         for grant in reply.grants:
-            token = HeldChunks(
-                grant.submission_id,
-                grant.block,
-                grant.mask,
-                reply.reservation_id,
-                grant.attempt,
-                grant.mask,
-                grant.mac,
-            )
-            self._blocks.setdefault((grant.submission_id, grant.block), {})[grant.mac] = _Part(token)
+            token = HeldChunks.of_grant(reply.reservation_id, grant)
+            self._enter(token, token.granted)
+
+    def reclaimed(self, held: Iterable[HeldChunks], refusals: Iterable[Refusal]) -> None:
+        """The client holds these chunks since it had another router, but for what is refused."""
+        for token in held:
+            if not self.holds(token):
+                self._enter(token, token.mask)
+        self.ended(ChunkMask(one.submission_id, one.block, one.mask) for one in refusals)
+
+    def holds(self, chunks: HeldChunks) -> bool:
+        """Whether the client was given these chunks here, and has not ended with them."""
+        part = self._blocks.get((chunks.submission_id, chunks.block), {}).get(chunks.mac)
+        return part is not None and bool(part.held & chunks.mask)
 
     def started(self, chunks: Iterable[ChunkMask]) -> None:
         """The client works on these chunks."""
@@ -77,3 +81,6 @@ class Holdings:
                 if part.started:
                     started.append(ChunkMask(submission_id, block, part.started))
         return held, started
+
+    def _enter(self, token: HeldChunks, held: int) -> None:
+        self._blocks.setdefault((token.submission_id, token.block), {})[token.mac] = _Part(token, held)

@@ -2,7 +2,8 @@
 
 It must not know connections. A consumer gets the chunks of one shard with each answer; what a second one grants at the
 same moment is given back at once, so that nobody holds more than was asked for. That this is rare, each call waits at
-each of its shards with another rank: of calls that wait everywhere, each shard serves another one first.
+each of its shards with another rank: of calls that wait everywhere, each shard serves another one first. No shard is
+waited for alone: one that does not answer at once is left to itself, and the others are asked.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
+from opsq.client.shards.poll import is_gone
 from opsq.client.shards.shard import QUESTION_S, Shard
 from opsq.client.shards.shard_set import ShardSet
-from opsq.errors import Unreachable
-from opsq.wire.messages import ErrorReply, HeldChunks, Release, Reply, Reserve, Reserved, SubmissionContent
+from opsq.wire.messages import ErrorReply, Reply, Reserve, Reserved, SubmissionContent
 
 PARKED_AT = 16
 """At how many shards a call that waits for ever is parked at a time, so that a chunk costs as much however many are."""
@@ -69,10 +70,22 @@ class Parking:
             call.end_wait()
         return call is not None
 
+    def abandon(self, request_id: int) -> None:
+        """End a call of which the client expects no answer any more."""
+        call = self._calls.pop(request_id, None)
+        if call is not None:
+            call.abandon()
+
     def look_again(self) -> None:
         """A shard has come, or gone: calls that wait park there too, or wait for it no more."""
         for call in list(self._calls.values()):
             call.look_again()
+
+    def chosen_anew(self) -> None:
+        """Shards were added, or removed: nobody is to wait at those any more."""
+        for call in list(self._calls.values()):
+            call.leave()
+        self.look_again()
 
     # --- for calls ---
 
@@ -142,9 +155,8 @@ class _Call:
     def begin(self) -> None:
         """Ask, one after the other, those that may have something; then park."""
         self._next = [shard for shard in self._places() if not self._parking.is_dry(shard)]
-        if 0 < self._deadline < math.inf:
-            wait_s = max(self._deadline - time.monotonic(), 0.0) + QUESTION_S
-            self._parking.later(wait_s, self._end_late)
+        if self._deadline < math.inf:
+            self._end_within(self._deadline - time.monotonic())
         self.look_again()
 
     def look_again(self) -> None:
@@ -171,17 +183,15 @@ class _Call:
             self._will_move = True
             self._parking.later(self._move_s, self._move)
             self._move_s = min(2 * self._move_s, MOVE_LIMIT_S)
-        if not (self._asked or self._is_answered or self._has_told) and (away := self._parking.order(self._turn)):
-            self._has_told = True
-            self._parking.tell_missing(self, away)
+        self._tell_missing()
 
     def _places(self) -> list[Shard]:
         """Where the call should be parked now, in the order of its ranks."""
-        reached = (shard for shard in self._parking.order(self._turn) if not shard.is_away)
+        reached = (shard for shard in self._parking.order(self._turn) if shard.hands_out)
         return list(itertools.islice(reached, PARKED_AT if self._is_limited else None))
 
     def _go_on(self, silent: Shard) -> None:
-        """A shard may have been lost and nobody knows yet: do not wait for its answer alone."""
+        """A shard may have been lost and nobody knows yet: do not wait for its answer alone, nor ask it first again."""
         if silent in self._asked and not self._is_answered:
             self._parking.fell_silent(silent)
             self._next.clear()
@@ -206,10 +216,19 @@ class _Call:
         self._is_cancelled = True
         self._next.clear()
         self._cancel_all()
+        self._end_within(0.0)
         self._end_if_over()
 
+    def abandon(self) -> None:
+        """Ask nobody any more; what is granted is given back."""
+        self._is_answered = True
+        self._cancel_all()
+
+    def _end_within(self, wait_s: float) -> None:
+        """A shard may never say that the time is over: it is away, or hangs."""
+        self._parking.later(max(wait_s, 0.0) + QUESTION_S, self._end_late)
+
     def _end_late(self) -> None:
-        """The time is over, and a shard that went away has not said so."""
         if not self._is_answered:
             self._finish(Reserved(0))
 
@@ -226,13 +245,30 @@ class _Call:
                 self._empty.add(shard)
         if self._is_answered:
             if isinstance(reply, Reserved) and reply.grants:
-                give_back(shard, reply)
+                shard.give_back(reply)
         elif isinstance(reply, Reserved) and reply.grants:
             self._finish(reply, shard)
-        elif isinstance(reply, ErrorReply) and reply.code != Unreachable.code:
+        elif isinstance(reply, ErrorReply) and not is_gone(reply):
             self._finish(reply)
         else:
             self.look_again()
+
+    def leave(self) -> None:
+        """End the wait at shards that are not among the addresses any more."""
+        served = self._parking.shards.served
+        for shard, request_id in list(self._asked.items()):
+            if shard not in served:
+                shard.cancel(request_id)
+
+    def _tell_missing(self) -> None:
+        """Tell the client, once, that it waits only for shards that are away."""
+        if self._is_answered or self._has_told or (self._asked and not self._empty):
+            return
+        served = self._parking.shards.served
+        away = [shard for shard in served if shard.is_away]
+        if away and (not self._asked or self._empty >= {*served} - {*away}):
+            self._has_told = True
+            self._parking.tell_missing(self, away)
 
     def _end_if_over(self) -> None:
         """Answer with nothing, if nobody can grant anything any more."""
@@ -251,16 +287,5 @@ class _Call:
         self._cancel_all()
 
     def _cancel_all(self) -> None:
-        for shard, request_id in self._asked.items():
+        for shard, request_id in list(self._asked.items()):
             shard.cancel(request_id)
-
-
-def give_back(shard: Shard, reply: Reserved) -> None:
-    """Release chunks that nobody was given."""
-    held = [
-        HeldChunks(
-            grant.submission_id, grant.block, grant.mask, reply.reservation_id, grant.attempt, grant.mask, grant.mac
-        )
-        for grant in reply.grants
-    ]
-    shard.ask(Release(0, held), lambda _: None, math.inf)

@@ -7,17 +7,17 @@ merged. It must not know sockets. `placing` decides where a new submission goes,
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from opsq.client.core.address import show_address
-from opsq.client.shards.holdings import Holdings
 from opsq.client.shards.merging import Cursors, Members, gathering
 from opsq.client.shards.parking import Parking
 from opsq.client.shards.placing import Placing
-from opsq.client.shards.poll import Replies, is_gone, poll
+from opsq.client.shards.poll import Replies, code_of, is_gone, poll
 from opsq.client.shards.rules_repair import RulesRepair
 from opsq.client.shards.schedule_routes import ScheduleRoutes
 from opsq.client.shards.shard import ERRAND_S, WORK_S, Shard
@@ -63,8 +63,7 @@ class Router:
         self._placing = Placing(shards)
         self._schedules = ScheduleRoutes(shards)
         self._repair = RulesRepair(shards)
-        self._completing: dict[int, m.Reply | None] = {}
-        """CompleteAndReserve without a first answer; the second, if it is there already, has to wait for that."""
+        self._completing: dict[int, _Completing] = {}
         self._waits: dict[int, tuple[Shard, int]] = {}  # calls that one shard has parked
 
     def take(self, request: m.Request) -> None:
@@ -79,9 +78,7 @@ class Router:
             case m.Reserve():
                 self._parking.reserve(request)
             case m.CompleteAndReserve():
-                self._completing[request.id] = None
-                self._divide(m.Complete(request.id, request.completions))
-                self._parking.reserve(request.second_half())
+                self._complete_and_reserve(request)
             case m.Started():
                 parts, _ = self._by_shard(request.chunks)
                 for shard, chunks in parts.items():
@@ -101,20 +98,32 @@ class Router:
             case _:
                 self._gather(request)
 
+    def begin(self) -> None:
+        """The shards have been greeted; what they said of their rules is new."""
+        self._repair.compare()
+
     def changed(self, shard: Shard) -> None:
         """A shard has been reached, or lost."""
         if not shard.is_away:
             self._repair.returned(shard)
+        for completing in list(self._completing.values()):
+            self._say_second(completing)
         self._parking.look_again()
+
+    def chosen_anew(self) -> None:
+        """Shards were added, or removed."""
+        self._parking.chosen_anew()
 
     def pushed(self, shard: Shard, push: m.Revoked | m.Draining) -> None:
         """A shard says something unasked; that it ends is told when all do."""
-        if isinstance(push, m.Revoked) or all(one.is_draining or one.is_away for one in self._shards):
+        if isinstance(push, m.Revoked) or not any(one.hands_out for one in self._shards):
             self._say(push)
+        if isinstance(push, m.Draining):
+            self._parking.look_again()
 
     # --- one shard ---
 
-    def _pass_on(self, request: Any, submission_id: int, *, is_again: bool = False) -> None:
+    def _pass_on(self, request: Any, submission_id: int, moves_count: int = 0) -> None:
         """Ask the shard that has a submission; if it has moved, the one that has it now."""
         number = self._shards.owner(submission_id)
         shard = self._shards.numbered(number)
@@ -124,9 +133,9 @@ class Router:
 
         def heard(reply: m.Reply) -> None:
             self._waits.pop(request.id, None)
-            if isinstance(reply, m.ErrorReply) and reply.code == Moved.code and not is_again:
-                self._shards.moved(submission_id, int(reply.details["shard"]))
-                self._pass_on(request, submission_id, is_again=True)
+            if code_of(reply) == Moved.code and moves_count < len(self._shards):
+                self._shards.moved(submission_id, int(reply.details["shard"]))  # type: ignore[union-attr]
+                self._pass_on(request, submission_id, moves_count + 1)
             else:
                 self._answer(request, reply)
 
@@ -171,26 +180,45 @@ class Router:
         if not parts:
             self._answer(request, completed)
             return
-        failures: list[m.ErrorReply] = []
-        left = len(parts)
+        failures: list[m.Reply] = []
+        left = set(parts)
 
-        def heard(holdings: Holdings, held: list[m.HeldChunks], reply: m.Reply) -> None:
-            nonlocal left
-            left -= 1
+        def heard(shard: Shard, held: list[m.HeldChunks], reply: Any) -> None:
+            left.discard(shard)
             if isinstance(reply, m.Completed):
                 completed.refusals.extend(reply.refusals)
                 completed.failures.extend(reply.failures)
                 completed.created.extend(reply.created)
-                if not isinstance(request, m.Extend | m.Reclaim):
-                    holdings.ended(held)
-            elif isinstance(reply, m.ErrorReply):
+                if isinstance(request, m.Reclaim):
+                    shard.holdings.reclaimed(held, reply.refusals)
+                elif not isinstance(request, m.Extend):
+                    shard.holdings.ended(held)
+            elif is_gone(reply) and (len(parts) > 1 or shard in of_consumer):  # what others have done is done
+                shard.holdings.ended(held)
+                completed.refusals.extend(
+                    m.Refusal(one.submission_id, one.block, one.mask, reply.code, reply.cause, reply.details)
+                    for one in held
+                )
+            else:
                 failures.append(reply)
             if not left:
                 self._answer(request, failures[0] if failures else completed)
 
+        if isinstance(request, m.Complete) and (completing := self._completing.get(request.id)) is not None:
+            completing.left = left
+        # A consumer waits with its verdicts until the shard is back; who brings a handle wants to know.
+        of_consumer = {shard for shard, part in parts.items() if any(map(shard.holdings.holds, map(_held, part)))}
         for shard, part in parts.items():
-            of_part = functools.partial(heard, shard.holdings, list(map(_held, part)))
-            shard.ask(replace(request, **{name: part}), of_part, WORK_S)
+            of_part = functools.partial(heard, shard, list(map(_held, part)))
+            patience_s = math.inf if shard in of_consumer else WORK_S
+            shard.ask(replace(request, **{name: part}), of_part, patience_s)
+
+    def _complete_and_reserve(self, request: m.CompleteAndReserve) -> None:
+        self._completing[request.id] = _Completing()
+        self._divide(m.Complete(request.id, request.completions))
+        self._parking.reserve(
+            m.Reserve(request.id, request.count, request.strategy, request.wait_s, request.lease_s, request.until_empty)
+        )
 
     # --- all shards ---
 
@@ -238,17 +266,47 @@ class Router:
 
     def _answer(self, request: Any, reply: m.Reply) -> None:
         self._say(replace(reply, id=request.id))
-        if isinstance(request, m.Complete) and (second := self._completing.pop(request.id, None)) is not None:
-            self._say(second)
+        completing = self._completing.pop(request.id, None) if isinstance(request, m.Complete) else None
+        if completing is not None and isinstance(reply, m.ErrorReply):  # with that the request has ended
+            self._parking.abandon(request.id)
+            if isinstance(completing.second, m.Reserved):
+                self._take_back(completing.second)
+        elif completing is not None and completing.second is not None:
+            self._say(completing.second)
+
+    def _take_back(self, reply: m.Reserved) -> None:
+        """Give chunks back that the client was to have."""
+        parts, _ = self._by_shard(reply.grants)
+        for shard, grants in parts.items():
+            shard.holdings.ended(m.HeldChunks.of_grant(reply.reservation_id, grant) for grant in grants)
+            shard.give_back(replace(reply, grants=grants))
 
     def _say_reserved(self, reply: Any) -> None:
-        if reply.id in self._completing:
-            self._completing[reply.id] = reply
-        else:
+        completing = self._completing.get(reply.id)
+        if completing is None:
             self._say(reply)
+        else:
+            completing.second = reply
+            self._say_second(completing)
+
+    def _say_second(self, completing: _Completing) -> None:
+        """Give the client its chunks, though a shard that is away has not said that others are completed."""
+        is_held_up = bool(completing.left) and all(shard.is_away for shard in completing.left)
+        if is_held_up and isinstance(completing.second, m.Reserved):
+            self._say(completing.second)
+            completing.second = None
 
     def _say_missing(self, request_id: int, shards: Sequence[Shard]) -> None:
         self._say(m.ShardsMissing(request_id, [shard.name for shard in shards]))
+
+
+class _Completing:
+    """A CompleteAndReserve without a first answer; the second, if it is there already, waits for that."""
+
+    def __init__(self) -> None:
+        self.second: m.Reply | None = None
+        self.left: set[Shard] = set()
+        """Who has not said that chunks are completed."""
 
 
 def _held(one: Any) -> Any:

@@ -33,6 +33,8 @@ FILE_S = 1.0
 """How often a file with addresses is looked at."""
 FAREWELL_S = 2.0
 """How long the end of the process waits for what a client has said last to be sent."""
+FULL_S = 0.1
+"""How often it is looked whether a shard that takes no more is away."""
 CLOSED_S = 0.02
 """How long it waits for this to be read; a client that has not closed its end by then leaves it open."""
 REPLY_LIMIT_BYTES = 16 << 20
@@ -42,7 +44,7 @@ def local_socket(address: ShardedAddress) -> socket.socket:
     """The client's end of a new pair of sockets, with a router for `address` at the other."""
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
-    _thread_of_process().serve(theirs, address)
+    _process.router_thread().serve(theirs, address)
     return ours
 
 
@@ -79,16 +81,27 @@ class _RouterThread:
         await asyncio.gather(*[end.is_closed.wait() for end in self._ends if end.is_left.is_set()])
 
 
-_threads: list[_RouterThread] = []
-_starting = threading.Lock()
+class _Process:
+    """What this process has of it; one that was forked begins anew, whatever the other did at that moment."""
+
+    def __init__(self) -> None:
+        self.starting = threading.Lock()
+        self.thread: _RouterThread | None = None
+        os.register_at_fork(after_in_child=self._begin_anew)
+
+    def router_thread(self) -> _RouterThread:
+        """The thread, which is started when it is needed."""
+        with self.starting:
+            if self.thread is None:
+                self.thread = _RouterThread()
+            return self.thread
+
+    def _begin_anew(self) -> None:
+        self.starting = threading.Lock()
+        self.thread = None
 
 
-def _thread_of_process() -> _RouterThread:
-    """The thread; a process that was forked starts its own."""
-    with _starting:
-        if not _threads or _threads[-1].pid != os.getpid():
-            _threads[:] = [_RouterThread()]
-        return _threads[-1]
+_process = _Process()
 
 
 class _RouterEnd(asyncio.Protocol):
@@ -122,8 +135,7 @@ class _RouterEnd(asyncio.Protocol):
             for request in self._reader.feed(data):
                 self._take(request)
         except ProtocolError as error:
-            self._say(ErrorReply.of(0, error))
-            self._close()
+            self._end_with(ErrorReply.of(0, error))
         self._hold_back()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -156,17 +168,21 @@ class _RouterEnd(asyncio.Protocol):
             write_replies(self._transport, replies, REPLY_LIMIT_BYTES, _bug)
 
     def _hold_back(self) -> None:
-        """Take nothing more from the client while a shard does not take what it has said."""
-        if self._transport is not None and self._shards is not None and not self._is_holding:
-            full = [shard for shard in self._shards if not shard.link.is_writable]
-            if full:
-                self._transport.pause_reading()
-                self._spawn(self._go_on(full))
+        """Take nothing more from the client while a shard does not take what it has said, unless that is away."""
+        if self._transport is not None and self._full() and not self._is_holding:
+            self._is_holding = True
+            self._transport.pause_reading()
+            self._spawn(self._go_on())
 
-    async def _go_on(self, full: list[Shard]) -> None:
-        self._is_holding = True
-        for shard in full:
-            await shard.link.drained()
+    def _full(self) -> list[Shard]:
+        """The shards that take no more, and are still there."""
+        return [one for one in self._shards or () if not one.link.is_writable and not one.is_away]
+
+    async def _go_on(self) -> None:
+        while full := self._full():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FULL_S):
+                    await full[0].link.drained()
         self._is_holding = False
         if self._transport is not None:
             self._transport.resume_reading()
@@ -186,9 +202,8 @@ class _RouterEnd(asyncio.Protocol):
 
     def _changed(self, shard: Shard) -> None:
         if self._router is not None:
-            if not shard.is_away and (problem := self._problem()) is not None:
-                self._say(ErrorReply.of(0, problem))
-                self._close()
+            if self._shards is not None and not shard.is_away and (problem := self._shards.problem()) is not None:
+                self._end_with(ErrorReply.of(0, problem))
                 return
             self._router.changed(shard)
         elif self._shards is not None:
@@ -198,25 +213,19 @@ class _RouterEnd(asyncio.Protocol):
             elif any(not one.is_away for one in shards):
                 self._timers.append(asyncio.get_running_loop().call_later(LATECOMERS_S, self._welcome))
 
-    def _problem(self) -> OpsqError | None:
-        return self._shards.problem() if self._shards is not None else None
-
     def _welcome(self) -> None:
         """Begin, with the shards that have answered."""
         if self._router is not None or self._hello is None or self._shards is None:
             return
-        if (problem := self._problem()) is not None:
-            self._say(ErrorReply.of(self._hello.id, problem))
+        if (problem := self._shards.greeting_problem()) is not None:
+            self._end_with(ErrorReply.of(self._hello.id, problem))
             self._hello = None
-            self._write()
-            self._close()
             return
         welcomes = [shard.welcome for shard in self._shards.present if shard.welcome is not None]
         later = asyncio.get_running_loop().call_later
         self._router = Router(self._shards, self._say, lambda: time.time_ns() // 1_000_000, later)
         self._say(joint_welcome(self._hello.id, welcomes))
-        for shard in self._shards.present:
-            self._router.changed(shard)
+        self._router.begin()
         early, self._early = self._early, []
         for request in early:
             self._take(request)
@@ -229,14 +238,18 @@ class _RouterEnd(asyncio.Protocol):
         if self._shards is None or self._transport is None:
             return
         with contextlib.suppress(OpsqError):  # half written, or a mistake: the addresses stay as they were
-            self._shards.read_again()
+            if self._shards.read_again() and self._router is not None:
+                self._router.chosen_anew()
         for shard in self._shards.take_idle():
             self._spawn(shard.close())
         self._timers = [asyncio.get_running_loop().call_later(FILE_S, self._look_at_file)]
 
     # --- the end ---
 
-    def _close(self) -> None:
+    def _end_with(self, reply: ErrorReply) -> None:
+        """Close the connection to the client, and let it read why."""
+        self._unsaid.append(reply)
+        self._write()
         if self._transport is not None:
             self._transport.close()
 

@@ -1,6 +1,7 @@
 """One shard as a router sees it: a link that is kept for ever, and how long it may be away until an answer is given up.
 
-It must not decide which shard is asked.
+It is away without a connection, and also when it says nothing for some seconds to what should be answered at once, as
+when its machine hangs. It must not decide which shard is asked.
 """
 
 from __future__ import annotations
@@ -26,11 +27,15 @@ from opsq.wire.messages import (
     Draining,
     ErrorReply,
     Heartbeat,
+    HeldChunks,
     Hello,
+    Release,
     Reply,
     Request,
+    Reserved,
     Revoked,
     Started,
+    Wait,
     Welcome,
 )
 
@@ -41,7 +46,9 @@ QUESTION_S = 1.0
 ERRAND_S = 5.0
 """How long it may be away until what only it can do has failed."""
 WORK_S = 30.0
-"""How long, for what is not asked twice: submissions and verdicts. It is sent again when the shard is back."""
+"""How long, for what is not asked twice, and for waits: as long as a daemon may take to be restarted."""
+SILENCE_S = 3.0
+"""A shard that is asked, and is silent for so long, counts as away until it says something."""
 
 
 class Shard:
@@ -77,6 +84,11 @@ class Shard:
         self._away_since: float | None = time.monotonic()
         self._asked: dict[int, float] = {}  # request → how long it may be away
         self._answers: dict[int, OnReply] = {}
+        self._prompt: set[int] = set()  # what should be answered at once
+        self._late: set[int] = set()  # given up while it was silent: an answer may come
+        self._heard_at = 0.0
+        self._watch: asyncio.TimerHandle | None = None
+        self._patience: asyncio.TimerHandle | None = None
         self._on_change = on_change
         self._on_push = on_push
         self.link = AsyncLink(
@@ -89,6 +101,7 @@ class Shard:
             on_reclaimed=self._reclaimed,
             on_push=self._pushed,
             on_state=self._changed,
+            on_heard=self._heard,
         )
         self.link.keep_dialling()
 
@@ -109,12 +122,27 @@ class Shard:
         return self._away_since is not None
 
     @property
+    def away_s(self) -> float:
+        """For how long it has not been reached."""
+        return 0.0 if self._away_since is None else time.monotonic() - self._away_since
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it has a connection, and counts as away because it says nothing."""
+        return self.is_away and self.link.is_connected
+
+    @property
+    def hands_out(self) -> bool:
+        """Whether it answers those who want chunks."""
+        return not self.is_away and not self.is_draining
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing is held of it and nothing waits for its answer."""
         return not self._answers and not self.holdings.told()[0]
 
     def ask(self, request: Asked, on_reply: OnReply, patience_s: float = ERRAND_S) -> int:
-        """Send a request; its answer, with the id that is returned, goes to `on_reply`.
+        """Send a request; its answer, with the id that is returned, goes to `on_reply`, never before this returns.
 
         Args:
             patience_s: how long the shard may be away until the answer is `Unreachable`; infinite: for ever.
@@ -126,14 +154,30 @@ class Shard:
             return request_id
         self._asked[request_id] = patience_s
         self._answers[request_id] = on_reply
-        self.link.send_soon([replace(request, id=request_id)], self._answered)
+        try:
+            self.link.send_soon([replace(request, id=request_id)], self._answered)
+        except OpsqError as error:  # it is too long for this shard, or the shard was left
+            asyncio.get_running_loop().call_soon(self._answered, ErrorReply.of(request_id, error))
+            return request_id
         if self.is_away:
             self._have_patience()
+        elif not (isinstance(request, Wait) or getattr(request, "wait_s", 0.0) != 0.0):
+            self._prompt.add(request_id)
+            self._listen()
         return request_id
 
     def cancel(self, request_id: int) -> None:
         """End a parked call; its last answer still comes."""
-        self.link.send_soon([CancelWait(request_id)])
+        if self.link.is_connected:
+            self.link.send_soon([CancelWait(request_id)])
+        elif request_id in self._answers:  # else it would be parked for ever when the shard is back
+            self.link.give_up(request_id)
+            asyncio.get_running_loop().call_soon(self._answered, replace(self.gone(), id=request_id))
+
+    def give_back(self, reply: Reserved) -> None:
+        """Release chunks that nobody was given."""
+        held = [HeldChunks.of_grant(reply.reservation_id, grant) for grant in reply.grants]
+        self.ask(Release(0, held), lambda _: None, math.inf)
 
     def started(self, chunks: list[ChunkMask]) -> None:
         """Work on chunks has started."""
@@ -161,9 +205,15 @@ class Shard:
     def _answered(self, reply: Reply) -> None:
         request_id = id_of(reply)
         self._asked.pop(request_id, None)
+        self._prompt.discard(request_id)
+        self._late.discard(request_id)
         on_reply = self._answers.pop(request_id, None)
+        if isinstance(reply, ErrorReply) and self.is_away and not self.is_silent:  # the connection has failed
+            reply = replace(self.gone(), id=request_id)
         if on_reply is not None:
             on_reply(reply)
+        elif isinstance(reply, Reserved) and reply.grants:
+            self.give_back(reply)
 
     def _reclaimed(self, reply: Reply) -> None:
         """Chunks that others have reserved meanwhile are the client's no more."""
@@ -188,27 +238,70 @@ class Shard:
             self.welcome = self.link.welcome
             self.number = self.welcome.shard
             self.rules_revision = self.welcome.rules_revision
-        elif self._away_since is None:
-            self._away_since = time.monotonic()
-            self._have_patience()
+            self._heard_at = time.monotonic()
+            if self._prompt:
+                self._listen()
+        else:
+            for request_id in self._late:
+                self.link.give_up(request_id)
+            self._late.clear()
+            if self._away_since is None:
+                self._away_since = time.monotonic()
+                self._have_patience()
         self._on_change(self)
+
+    # --- silence ---
+
+    def _heard(self) -> None:
+        self._heard_at = time.monotonic()
+        if self.is_silent:
+            self._away_since = None
+            self.problem = None
+            self._on_change(self)
+
+    def _listen(self) -> None:
+        """See to it that a shard that says nothing is noticed."""
+        if self._watch is None:
+            self._heard_at = max(self._heard_at, time.monotonic())
+            self._watch = asyncio.get_running_loop().call_later(SILENCE_S / 3, self._look_for_silence)
+
+    def _look_for_silence(self) -> None:
+        self._watch = None
+        if self.is_away or not self._prompt or self.link.is_closed:
+            return
+        silent_s = time.monotonic() - self._heard_at
+        if silent_s >= SILENCE_S:
+            self._away_since = time.monotonic()
+            self.problem = Unreachable(f"It is connected, but has said nothing for {SILENCE_S:g} s.")
+            self._have_patience()
+            self._on_change(self)
+            return
+        self.beat()  # what takes long, as a check does, leaves this answered
+        self._watch = asyncio.get_running_loop().call_later(SILENCE_S / 3, self._look_for_silence)
 
     # --- patience ---
 
     def _have_patience(self) -> None:
         """Look again when the answer that is given up next is due."""
         patience_s = min(self._asked.values(), default=math.inf)
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
         if self._away_since is not None and patience_s < math.inf:
             left_s = max(self._away_since + patience_s - time.monotonic(), 0.0)
-            asyncio.get_running_loop().call_later(left_s, self._lose_patience)
+            self._patience = asyncio.get_running_loop().call_later(left_s, self._lose_patience)
 
     def _lose_patience(self) -> None:
+        self._patience = None
         if self._away_since is None or self.link.is_closed:
             return
-        away_s = time.monotonic() - self._away_since
+        away_s = self.away_s
         over = [request_id for request_id, patience_s in self._asked.items() if patience_s <= away_s]
         for request_id in over:
-            self.link.give_up(request_id)
+            is_silent = self.is_silent
+            if not is_silent:
+                self.link.give_up(request_id)
             self._answered(replace(self.gone(), id=request_id))
-        if self._asked:
-            self._have_patience()
+            if is_silent:
+                self._late.add(request_id)
+        self._have_patience()

@@ -9,8 +9,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 
 from opsq.client.core.address import Address, ShardedAddress, read_addresses, show_address
-from opsq.client.shards.shard import Shard
-from opsq.errors import Conflict, OpsqError, Unreachable
+from opsq.client.shards.shard import WORK_S, Shard
+from opsq.errors import Conflict, NameTaken, OpsqError, Unreachable
 from opsq.ids import shard_of
 from opsq.wire.messages import Welcome
 
@@ -105,6 +105,14 @@ class ShardSet:
             )
         return None
 
+    def greeting_problem(self) -> OpsqError | None:
+        """Why a client cannot begin.
+
+        A name that only one client may have is taken if it is at any of them: who has it may serve them all.
+        """
+        taken = (shard.problem for shard in self if isinstance(shard.problem, NameTaken))
+        return next(taken, None) or self.problem()
+
     def read_again(self) -> bool:
         """Use the addresses that the file has now, if it has changed; one that is not in it leaves.
 
@@ -123,9 +131,9 @@ class ShardSet:
         return True
 
     def take_idle(self) -> list[Shard]:
-        """Those that leave and with which nothing is to be done any more; they are the caller's to close."""
-        idle = [shard for shard in self._leaving if shard.is_idle]
-        self._leaving = [shard for shard in self._leaving if not shard.is_idle]
+        """Those that leave and with which nothing is to be done any more, or which have left; the caller's to close."""
+        idle = [shard for shard in self._leaving if shard.is_idle or shard.away_s >= WORK_S]
+        self._leaving = [shard for shard in self._leaving if shard not in idle]
         self._by_number.clear()
         return idle
 

@@ -107,6 +107,11 @@ class HeldChunks(Record):
         )
 
     @classmethod
+    def of_grant(cls, reservation_id: int, grant: Grant) -> Self:
+        """All chunks of a grant."""
+        return cls(grant.submission_id, grant.block, grant.mask, reservation_id, grant.attempt, grant.mask, grant.mac)
+
+    @classmethod
     def merged(cls, handles: Iterable[Handle]) -> list[Self]:
         """The chunks of several handles; those of one block under one token become one."""
         found: dict[tuple[int, int, Token], tuple[Handle, int]] = {}

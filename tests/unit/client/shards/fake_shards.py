@@ -12,6 +12,8 @@ from opsq.client.shards.holdings import Holdings
 from opsq.errors import Unreachable
 from opsq.wire import messages as m
 
+WELCOME = m.Welcome(0, m.VERSION, "0", "c", 10.0, 1 << 20, 1 << 20, True, True, "/store", "mark")
+
 
 class FakeShard:
     """A shard."""
@@ -23,16 +25,23 @@ class FakeShard:
         self.is_away = False
         self.is_draining = False
         self.rules_revision = 0
-        self.welcome: m.Welcome | None = None
+        self.welcome: m.Welcome | None = WELCOME
         self.holdings = Holdings()
         self.asked: dict[int, tuple[m.Request, Callable[[m.Reply], None]]] = {}
+        self.patience_s: dict[int, float] = {}
+        self.beats_count = 0
         self.cancelled: list[int] = []
         self.told: list[m.ChunkMask] = []
         self._last_id = 0
 
+    @property
+    def hands_out(self) -> bool:
+        return not self.is_away and not self.is_draining
+
     def ask(self, request: Any, on_reply: Callable[[m.Reply], None], patience_s: float = 5.0) -> int:
         self._last_id += 1
         self.asked[self._last_id] = replace(request, id=self._last_id), on_reply
+        self.patience_s[self._last_id] = patience_s
         return self._last_id
 
     def cancel(self, request_id: int) -> None:
@@ -41,8 +50,12 @@ class FakeShard:
     def started(self, chunks: list[m.ChunkMask]) -> None:
         self.told += chunks
 
+    def give_back(self, reply: m.Reserved) -> None:
+        held = [m.HeldChunks.of_grant(reply.reservation_id, grant) for grant in reply.grants]
+        self.ask(m.Release(0, held), lambda _: None)
+
     def beat(self) -> None:
-        """Nothing listens."""
+        self.beats_count += 1
 
     def gone(self) -> m.ErrorReply:
         return m.ErrorReply.of(0, Unreachable(cause="shard_away", shard=self.name, why=""))
@@ -77,7 +90,10 @@ class FakeShards:
         self._moved: dict[int, int] = {}
 
     def __iter__(self) -> Any:
-        return iter(self.all)
+        return iter(list(self.all))
+
+    def __len__(self) -> int:
+        return len(self.all)
 
     def __getitem__(self, number: int) -> FakeShard:
         return next(shard for shard in self.all if shard.number == number)
@@ -92,8 +108,9 @@ class FakeShards:
         return [shard for shard in self.all if not shard.is_away]
 
     @property
-    def numbers(self) -> list[int]:
-        return [shard.number for shard in self.all]
+    def numbers(self) -> list[int] | None:
+        found = [shard.number for shard in self.all]
+        return None if None in found else found
 
     def numbered(self, number: int) -> FakeShard | None:
         return next((shard for shard in self.all if shard.number == number), None)
