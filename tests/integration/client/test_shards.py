@@ -95,7 +95,7 @@ def test_asyncio_queue_does_the_same(fleet: Fleet) -> None:
             made = [await queue.submit([b"a", b"b"]) for _ in range(6)]
             results = []
             async for chunk in queue.consume():
-                chunk.complete(chunk.data)
+                await chunk.complete(await chunk.data())
             for submission in made:
                 await submission.wait()
                 results += [result async for result in submission.results()]

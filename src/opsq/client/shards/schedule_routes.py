@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from opsq.client.shards.poll import Replies, is_gone, poll
+from opsq.client.shards.poll import Replies, code_of, is_gone, poll
 from opsq.client.shards.shard import ERRAND_S
 from opsq.client.shards.shard_order import rendezvous
 from opsq.client.shards.shard_set import ShardSet
@@ -35,10 +35,13 @@ class ScheduleRoutes:
     def _found(self, request: Any, name: str, replies: Replies, answer: Callable[[Reply], None]) -> None:
         keepers = [shard for shard, reply in replies.items() if isinstance(reply, Schedules) and reply.schedules]
         away = [shard for shard, reply in replies.items() if is_gone(reply)]
+        refusals = [reply for reply in replies.values() if code_of(reply) not in ("", NotFound.code, Unreachable.code)]
         if keepers:
             keepers[0].ask(request, answer, ERRAND_S)
         elif away:
             answer(ErrorReply.of(0, Unreachable(cause="schedule_not_known", name=name, shard=away[0].name)))
+        elif refusals:
+            answer(refusals[0])
         elif isinstance(request, PutSchedule) and not request.replaces:
             by_number = {shard.number: shard for shard in self._shards}
             first = rendezvous(name, [number for number in by_number if number is not None])[0]

@@ -23,6 +23,7 @@ class FakeShard:
         self.address = f"/run/{number}.sock"
         self.name = f"{number} (/run/{number}.sock)"
         self.is_away = False
+        self.away_s = 0.0
         self.is_draining = False
         self.rules_revision = 0
         self.welcome: m.Welcome | None = WELCOME

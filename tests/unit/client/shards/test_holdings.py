@@ -47,3 +47,20 @@ def test_what_was_started_is_told_until_it_ends() -> None:
     assert [one.mask for one in holdings.told()[1]] == [0b0011]
     holdings.ended([held(0b0001, 7)])
     assert [one.mask for one in holdings.told()[1]] == [0b0010]
+
+
+def test_chunk_is_held_until_it_has_ended() -> None:
+    holdings = Holdings()
+    assert not holdings.holds(held(1, 7))
+    holdings.granted(reserved(7, 7))
+    holdings.ended([held(2, 7)])
+    assert holdings.holds(held(1, 7))
+    assert not holdings.holds(held(2, 7))
+    assert not holdings.holds(held(1, 8))
+
+
+def test_what_a_client_reclaims_is_held_but_for_what_is_refused() -> None:
+    holdings = Holdings()
+    holdings.reclaimed([held(6, 7)], [m.Refusal(1, 0, 4, "reservation_lost", "free")])
+    holdings.reclaimed([held(2, 7)], [])
+    assert masks(holdings) == [2]

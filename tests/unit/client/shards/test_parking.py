@@ -316,3 +316,44 @@ def test_call_that_finds_nothing_moves_on_ever_more_seldom() -> None:
     for _ in range(6):
         calls.timers[-1]()
     assert calls.delays_s == [2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
+
+
+def test_shard_that_drains_is_not_asked(calls: Calls) -> None:
+    calls.shards[1].is_draining = True
+    calls.park()
+    assert [shard.number for shard in calls.asked] == [0, 2]
+
+
+def test_shard_that_hands_out_nothing_any_more_is_not_asked_again_and_again(calls: Calls) -> None:
+    calls.park()
+    calls.shards[1].is_draining = True
+    calls.shards[1].answer(NOTHING)
+    assert [shard.number for shard in calls.asked] == [0, 2]
+
+
+def test_client_that_waits_until_empty_is_told_of_a_shard_that_is_away(calls: Calls) -> None:
+    calls.shards[1].is_away = True
+    calls.reserve(until_empty=True)
+    for _ in range(2):
+        [shard] = [one for one in calls.asked if one.questions[0].until_empty]  # type: ignore[union-attr]
+        assert not calls.missing
+        shard.answer(EMPTY)
+    assert [names for _, names in calls.missing] == [[calls.shards[1].name]]
+    assert not calls.said
+
+
+def test_cancelled_call_ends_though_a_shard_does_not_answer(calls: Calls) -> None:
+    calls.park()
+    calls.parking.cancel(1)
+    calls.timers[-1]()
+    [reply] = calls.said
+    assert not reply.grants
+
+
+def test_wait_at_a_shard_that_is_taken_out_of_the_addresses_is_ended(calls: Calls) -> None:
+    calls.park()
+    gone = calls.shards.all.pop(1)
+    calls.parking.chosen_anew()
+    assert gone.cancelled
+    gone.answer(granted(1))
+    assert calls.said[0].grants, "what it hands out at the last moment is taken"

@@ -1,0 +1,96 @@
+"""Shards that are killed in turn, again and again, while consumers in other processes work everything off.
+
+`OPSQ_TEST_SHARD_CHUNKS` says how many chunks, `OPSQ_TEST_SHARD_CONSUMERS` by how many consumers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import opsq
+from fleets import Fleet, fleet_in
+from opsq.ids import shard_of
+from waiting import wait_until
+
+SHARDS = 3
+CHUNKS = int(os.environ.get("OPSQ_TEST_SHARD_CHUNKS", "40000"))
+CONSUMERS = int(os.environ.get("OPSQ_TEST_SHARD_CONSUMERS", "4"))
+SUBMISSION_CHUNKS = max(min(CHUNKS // (2 * SHARDS), 100_000), 1)
+DEADLINE_S = 60 + CHUNKS / 500
+
+CONSUMER = """
+import sys, opsq
+with opsq.connect(sys.argv[1], reconnect_s=None) as queue, queue.consumer(sys.argv[2]) as consumer:
+    print("ready", flush=True)
+    for reservation in consumer.reservations(32, until_empty=False):
+        reservation.complete([b"%d" % (int(data) * 2) for data in reservation.read()])
+"""
+
+
+@contextlib.contextmanager
+def consumers(fleet: Fleet, count: int) -> Iterator[list[subprocess.Popen[str]]]:
+    """Processes that work until they are killed."""
+    strategies = ["Random", "OldestFirst", "NewestFirst", "Fair(part)"]
+    with contextlib.ExitStack() as stack:
+        log = stack.enter_context(open(fleet.folder / "consumers.log", "a"))
+        started = []
+        for number in range(count):
+            command = [sys.executable, "-c", CONSUMER, fleet.address, strategies[number % len(strategies)]]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            started.append(process)
+        for process in started:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        yield started
+
+
+def test_shards_killed_in_turn_while_all_is_worked_off_lose_nothing_and_keep_nothing_twice(tmp_path: Path) -> None:
+    with fleet_in(tmp_path, SHARDS) as fleet:
+        with opsq.connect(fleet.address, reconnect_s=None) as queue:
+            submissions = []
+            for first in range(0, CHUNKS, SUBMISSION_CHUNKS):
+                chunks = [b"%d" % number for number in range(first, min(first + SUBMISSION_CHUNKS, CHUNKS))]
+                submissions.append(queue.submit(chunks, metadata={"part": first}))
+            began = time.monotonic()
+            kills = 0
+            with consumers(fleet, CONSUMERS) as processes:
+                while (total := queue.status().total).backlog_count:
+                    before = total.completed_count
+                    wait_until(lambda before=before: _has_gone_on(queue, before), DEADLINE_S, "chunks are completed")
+                    fleet.kill(kills % SHARDS)
+                    fleet.start(kills % SHARDS)
+                    kills += 1
+                    wait_until(lambda: _all_answer(queue), DEADLINE_S, "all shards answer")
+                assert [process.poll() for process in processes] == [None] * CONSUMERS, "no consumer has ended"
+            took_s = time.monotonic() - began
+            number = 0
+            for submission in submissions:
+                assert submission.wait(DEADLINE_S).state == "completed"
+                for result in submission.results():
+                    assert result == b"%d" % (2 * number)
+                    number += 1
+            assert number == CHUNKS
+            total = queue.status().total
+            assert (total.completed_count, total.reserved_count, total.dead_count) == (CHUNKS, 0, 0)
+            assert len({shard_of(submission.id) for submission in submissions}) > 1
+        assert kills >= SHARDS
+        assert fleet.problems() == []
+    print(json.dumps({"chunks": CHUNKS, "consumers": CONSUMERS, "kills": kills, "seconds": round(took_s, 1)}))
+
+
+def _has_gone_on(queue: opsq.Queue, before: int) -> bool:
+    total = queue.status().total
+    return total.completed_count > before or not total.backlog_count
+
+
+def _all_answer(queue: opsq.Queue) -> bool:
+    return all(shard.state == "running" for shard in queue.status().shards)
