@@ -126,6 +126,16 @@ class _Transport(asyncio.Protocol):
             self._on_end(error)
 
 
+async def _connected(connect: Callable[[Any], socket.socket], address: Target) -> socket.socket:
+    """What `connect` makes in a thread; closed by itself if nobody waits for it any more."""
+    dialling = asyncio.get_running_loop().run_in_executor(None, connect, address)
+    try:
+        return await asyncio.shield(dialling)
+    except asyncio.CancelledError:
+        dialling.add_done_callback(lambda _: None if dialling.exception() else dialling.result().close())
+        raise
+
+
 async def _open(
     make: Callable[[], _Transport], address: Target, connect: Callable[[Any], socket.socket]
 ) -> tuple[_Transport, Callable[[Welcome], Welcome]]:
@@ -135,7 +145,7 @@ async def _open(
         OpsqError: as `connect`; for TLS, as `tls.tls_failure` says.
     """
     loop = asyncio.get_running_loop()
-    peer = await asyncio.to_thread(connect, address)
+    peer = await _connected(connect, address)
     peer.setblocking(False)
     known = with_owner(peer, address)
     if isinstance(address, str | ShardedAddress):
