@@ -154,7 +154,9 @@ class _Call:
 
     def begin(self) -> None:
         """Ask, one after the other, those that may have something; then park."""
-        self._next = [shard for shard in self._places() if not self._parking.is_dry(shard)]
+        self._next = sorted(self._places(), key=self._parking.is_dry)
+        if self.request.wait_s != 0:  # else what is given back to one could be what is looked for by the next call
+            self._next = [shard for shard in self._next if not self._parking.is_dry(shard)]
         if self._deadline < math.inf:
             self._end_within(self._deadline - time.monotonic())
         self.look_again()

@@ -357,3 +357,19 @@ def test_wait_at_a_shard_that_is_taken_out_of_the_addresses_is_ended(calls: Call
     assert gone.cancelled
     gone.answer(granted(1))
     assert calls.said[0].grants, "what it hands out at the last moment is taken"
+
+
+def test_call_that_may_not_wait_asks_one_after_the_other_those_that_had_nothing_last(calls: Calls) -> None:
+    """Else two grant something, and a call that comes at once finds that neither free nor given back."""
+    calls.reserve(wait_s=0.0)
+    order = []
+    for _ in range(3):
+        [shard] = calls.asked
+        order.append(shard)
+        shard.answer(NOTHING)
+    calls.reserve(2, wait_s=0.0)
+    [first] = calls.asked
+    first.answer(granted(first.number))
+    assert len(calls.said) == 2
+    calls.reserve(3, wait_s=0.0)
+    assert len([shard for shard in calls.asked if any(isinstance(one, m.Reserve) for one in shard.questions)]) == 1
