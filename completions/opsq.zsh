@@ -125,6 +125,7 @@ _opsq() {
             '--replicate-to=[Where the queue is copied to while it is written\: as `store`.]:URL: ' \
             '--replicate-every-s=[How often what is new is copied.]:D: ' \
             '--replicate-lease-s=[How long no other daemon may take the replica over.]:D: ' \
+            '--ack=[When a submit is acknowledged\: after its commit, or once its copy is known to be in the replica.]:committed|replicated:(committed replicated)' \
             '--durability=[Durable\: synced before each reply; normal\: a power failure may lose the latest work.]:durable|normal:(durable normal)' \
             '--allow-network-fs[Allow the state folder on a network file system, with slower locking.]' \
             '--frame-limit-bytes=[Maximum size of a protocol frame.]:SIZE: ' \
@@ -172,6 +173,7 @@ _opsq() {
             '--replicate-to=[Where the queue is copied to while it is written\: as `store`.]:URL: ' \
             '--replicate-every-s=[How often what is new is copied.]:D: ' \
             '--replicate-lease-s=[How long no other daemon may take the replica over.]:D: ' \
+            '--ack=[When a submit is acknowledged\: after its commit, or once its copy is known to be in the replica.]:committed|replicated:(committed replicated)' \
             '--durability=[Durable\: synced before each reply; normal\: a power failure may lose the latest work.]:durable|normal:(durable normal)' \
             '--allow-network-fs[Allow the state folder on a network file system, with slower locking.]' \
             '--frame-limit-bytes=[Maximum size of a protocol frame.]:SIZE: ' \
@@ -273,6 +275,7 @@ _opsq() {
             '--keep=[With --idempotency-key\: only a submission that has not ended longer ago than this; else any that is known.]:D: ' \
             '--reservation=[How long a consumer may keep a chunk without a heartbeat, at least 0.1s.]:D: ' \
             '--shard-by=[Over several shards\: the metadata key whose value says which one gets it.]:KEY:_opsq_keys' \
+            '--ack=[Return once it is committed, or once the daemon'\''s replica has it, too.]:committed|replicated:(committed replicated)' \
             '--attach=[A file to attach, which every consumer can read.]:FILE:_files' \
             '--in-place[Do not copy\: consumers read the files where they are; they must not change.]' \
             '--wait-for-room[If the backlog is full, wait for room, for at most this long; without =D without limit.]' \

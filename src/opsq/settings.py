@@ -53,6 +53,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     replicate_to: str
     replicate_every_s: float
     replicate_lease_s: float
+    ack: str
     in_place_roots: tuple[str, ...]
     durability: str
     allow_network_fs: bool
@@ -354,6 +355,12 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("replicate_to", kind.OPTIONAL_STORE, "", "where the queue is copied to while it is written: as `store`"),
     Setting("replicate_every_s", kind.duration(0.01, 3600), 1.0, "how often what is new is copied"),
     Setting("replicate_lease_s", kind.duration(1, 3600), 30.0, "how long no other daemon may take the replica over"),
+    Setting(
+        "ack",
+        kind.choice("committed", "replicated"),
+        "committed",
+        "when a submit is acknowledged: after its commit, or once its copy is known to be in the replica",
+    ),
     Setting(
         "in_place_roots",
         kind.PATHS,

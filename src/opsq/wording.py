@@ -110,6 +110,10 @@ REFUSALS: dict[str, str] = {
     ),
     "long_backfill": "That is more than {limit:planned instant}.\nBackfill a shorter period, then the next.",
     # What a submission may be.
+    "no_replica": (
+        "This queue has no replica, so nothing can be acknowledged as replicated.\n"
+        "Start its daemon with --replicate-to, or submit without --ack."
+    ),
     "built_in_key": "The metadata key {key!r} is built in.\nChoose another name for the key.",
     "weight_without_pair": "A weight for {key!r} needs that key in the metadata.",
     "weight_out_of_range": "A weight of {weight:short} is not possible: it must be {min:short} to {max:short}.",

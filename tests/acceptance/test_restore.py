@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,7 +12,7 @@ from waiting import wait_until
 
 
 @pytest.fixture
-def replicated(opsq: Opsq) -> Opsq:
+def replicated(opsq: Opsq) -> Iterator[Opsq]:
     """A daemon that copies its queue, with a short lease."""
     opsq.environ |= {
         "OPSQ_STORE": f"file://{opsq.folder}/content",
@@ -20,7 +21,8 @@ def replicated(opsq: Opsq) -> Opsq:
         "OPSQ_REPLICATE_LEASE_S": "1s",
     }
     opsq.ok("start")
-    return opsq
+    yield opsq
+    opsq("stop")  # Litestream ends with it
 
 
 def await_copy(queue: Opsq) -> None:
@@ -85,3 +87,19 @@ def test_store_on_the_same_disk_is_exit_2(opsq: Opsq):
     ran = opsq("start", "--replicate-to", f"{opsq.folder}/replica")
     assert ran.status == 2
     assert "--store s3://" in ran.err
+
+
+def test_submit_returns_when_the_replica_has_it(replicated: Opsq):
+    submission = replicated.ok("submit", "--ack", "replicated", "-", stdin=b"work\n").text
+    replicated.ok("stop")
+    shutil.rmtree(replicated.state_dir)
+    replicated.ok("restore", f"{replicated.folder}/replica")
+    replicated.ok("start")
+    assert replicated.ok("show", submission, "--json").json["state"] == "open"
+
+
+def test_submit_for_a_replica_that_there_is_not_is_exit_2(opsq: Opsq):
+    opsq.ok("start")
+    ran = opsq("submit", "--ack", "replicated", "-", stdin=b"work\n")
+    assert ran.status == 2
+    assert "no replica" in ran.err

@@ -24,11 +24,16 @@ def check_replica(settings: Settings) -> None:
     """Refuse settings under which the loss of the machine would lose content, or its replica would be left behind.
 
     Raises:
-        UsageError: the content is only on this machine.
+        UsageError: the content is only on this machine, or what is replicated is to be acknowledged and nothing is.
         CommandNotFound: Litestream is not installed.
         Conflict: the folder has a replica, and none is set.
     """
     if not settings.replicate_to:
+        if settings.ack == "replicated":
+            raise UsageError(
+                "With ack = replicated, submits would wait for a replica that there is not.",
+                hint="Set replicate_to, too.",
+            )
         check_no_record(settings.state_dir)
         return
     is_inside = settings.store.startswith(f"{_FILES}{settings.state_dir}/")

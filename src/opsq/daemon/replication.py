@@ -22,12 +22,14 @@ from opsq.replica.litestream_process import LitestreamProcess
 from opsq.replica.ownership import BEATS_COUNT, Ownership
 from opsq.settings import Settings
 from opsq.store.write_ahead_log import WriteAheadLog
-from opsq.wire.messages import DaemonState, ReplicaState, Reply
+from opsq.wire.messages import Alive, DaemonState, ReplicaState, Reply, Submitted
 
 _COPY_S = 30.0
 """How long one copy of what is new may take; the first one is of everything, and is asked for again."""
 _LAST_COPY_S = 10.0
 _PAUSE_LEAST_S, _PAUSE_MOST_S = 0.2, 30.0
+_ALWAYS_SAID = frozenset({Alive, DaemonState})
+"""What acknowledges nothing: connections stay, and people are told why all else waits."""
 _FOLDER = re.compile(r"[0-9]{8}-[0-9a-f]{8}")
 
 _log = logging.getLogger("opsq.replica")
@@ -113,9 +115,18 @@ class Replication:
             return replies
         replies, self._kept = [*self._kept, *replies], []
         if self._ownership.holds():
-            return replies
-        self._kept = [each for each in replies if type(each[1]) is not DaemonState]
-        return [each for each in replies if type(each[1]) is DaemonState]
+            return [each for each in replies if not self._waits(*each)]
+        self._kept = [each for each in replies if type(each[1]) not in _ALWAYS_SAID]
+        return [each for each in replies if type(each[1]) in _ALWAYS_SAID]
+
+    def _waits(self, peer: Peer, reply: Reply) -> bool:
+        """Whether a reply waits for the next copy from now on."""
+        if type(reply) is not Submitted or reply.id not in peer.awaiting_copy:
+            return False
+        peer.awaiting_copy.discard(reply.id)
+        self.when_copied(lambda: self._kept.append((peer, reply)))
+        self._wake(is_urgent=True)
+        return True
 
     @property
     def is_owner(self) -> bool:

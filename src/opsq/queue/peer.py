@@ -21,6 +21,7 @@ class Peer:
     """
 
     __slots__ = (
+        "awaiting_copy",
         "consumer",
         "described",
         "heard",
@@ -51,6 +52,8 @@ class Peer:
         """What it holds by its connection, oldest first."""
         self.watches: dict[int, int] = {}
         """Submission by the request that waits for its end or its results."""
+        self.awaiting_copy: set[int] = set()
+        """Requests whose answers, which are there, have to wait until the replica has what they acknowledge."""
         self.described: set[int] = set()
         """Submissions whose content it has been sent."""
 

@@ -36,6 +36,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
     None: `FLOOR_BYTES`, or `FLOOR_SHARE` of a small disk.
     """
+    replicate_to: str = ""
+    """Where the daemon copies the queue to; empty: nowhere."""
+    ack: str = "committed"
+    """When a Submit is answered that does not say so: after its commit, or once it is `replicated`."""
     restart_lease_s: float = 30.0
     """How long the daemon keeps, over its own restart, what connected consumers hold."""
 

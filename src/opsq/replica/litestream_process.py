@@ -25,9 +25,27 @@ from opsq.replica.litestream import environment, find_litestream, write_config
 from opsq.users import open_file
 
 _FOLDER = "litestream"
-_GUARD = 'read -r _; kill -TERM "$1"'
-"""Ends Litestream when the daemon is gone, which alone has the other end of its stdin."""
-_END_S = 15.0
+_END_S = 15
+_SCRIPT = f"""exec 3<&0
+"$@" </dev/null 3<&- &
+copier=$!
+(
+    read -r _ <&3
+    kill -TERM "$copier"
+    left={10 * _END_S}
+    while [ $left -gt 0 ] && kill -0 "$copier"; do sleep 0.1; left=$((left - 1)); done
+    kill -KILL "$copier"
+) 2>/dev/null &
+guard=$!
+wait "$copier"
+status=$?
+kill "$guard"
+exit "$status"
+"""
+"""Ends Litestream when its stdin ends: the daemon alone has the other end, so also when that is killed.
+
+Litestream is told to end first: then it copies what is left. Without a store that takes it minutes.
+"""
 _LOCK_S = 20.0
 _LOG_BYTES = 1 << 20
 _STEP_S = 0.05
@@ -56,7 +74,7 @@ class LitestreamProcess:
         self._database = database
         self._home = Path(state_dir, _FOLDER)
         self._home.mkdir(0o700, exist_ok=True)
-        self._lock_fd = self._lock()
+        lock_fd = self._lock()
         try:
             shutil.rmtree(self._home / "unsent", ignore_errors=True)
             self._sockets = Path(tempfile.mkdtemp(prefix="opsq-"))  # a path that is short enough, whatever ours is
@@ -75,43 +93,32 @@ class LitestreamProcess:
                     self._log.rename(self._log.with_suffix(".log.1"))
             log_fd = open_file(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             try:
+                os.ftruncate(lock_fd, 0)
+                command = [program, "replicate", "-config", str(config), "-no-expand-env"]
                 self._process = subprocess.Popen(
-                    [program, "replicate", "-config", str(config), "-no-expand-env"],
-                    stdin=subprocess.DEVNULL,
+                    ["/bin/sh", "-c", _SCRIPT, "opsq-litestream", *command],
+                    stdin=subprocess.PIPE,
                     stdout=log_fd,
                     stderr=log_fd,
                     env=environment(os.environ),
-                    pass_fds=(self._lock_fd,),
+                    pass_fds=(lock_fd,),
                     process_group=0,
                 )
             finally:
                 os.close(log_fd)
-            self._guard = subprocess.Popen(
-                ["/bin/sh", "-c", _GUARD, "opsq-guard", str(self._process.pid)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                process_group=0,
-            )
-            os.ftruncate(self._lock_fd, 0)
-            os.pwrite(self._lock_fd, str(self._process.pid).encode(), 0)
+            os.pwrite(lock_fd, str(self._process.pid).encode(), 0)
         finally:
-            os.close(self._lock_fd)
+            os.close(lock_fd)
 
     @property
     def pid(self) -> int:
-        """The process."""
+        """The process, and the group of all that belongs to it."""
         return self._process.pid
 
     @property
     def is_running(self) -> bool:
         """Whether it has not ended."""
         return self._process.poll() is None
-
-    @property
-    def unsent_bytes(self) -> int:
-        """How much it keeps on this disk: what is not uploaded yet, and of the last minutes what is."""
-        return sum(path.stat().st_size for path in (self._home / "unsent").rglob("*.ltx"))
 
     def copy_now(self, timeout_s: float) -> None:
         """Return when everything that is committed now is in the replica. Blocks: not on an event loop.
@@ -156,17 +163,9 @@ class LitestreamProcess:
 
     def end(self) -> None:
         """Have it copy what is left, and end. Blocks."""
-        if self.is_running:
-            self._process.terminate()
-            try:
-                self._process.wait(_END_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
         self._process.wait()
-        self._guard.kill()  # before its input ends: the number of the process may soon be another's
-        self._guard.wait()
-        if self._guard.stdin is not None:
-            self._guard.stdin.close()
         shutil.rmtree(self._sockets, ignore_errors=True)
 
     def _lock(self) -> int:
@@ -186,7 +185,7 @@ class LitestreamProcess:
                     ) from error
                 if left_s < _LOCK_S / 2:
                     with contextlib.suppress(OSError, ValueError):
-                        os.kill(int(os.pread(descriptor, 32, 0)), signal.SIGKILL)
+                        os.killpg(int(os.pread(descriptor, 32, 0)), signal.SIGKILL)
                 time.sleep(_STEP_S)
             else:
                 return descriptor

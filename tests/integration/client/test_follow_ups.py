@@ -71,6 +71,8 @@ def test_mistake_in_a_follow_up_leaves_the_chunk_without_a_verdict(queue: opsq.Q
     queue.submit([b"a"])
     with pytest.raises(UsageError, match="on_dead"):
         opsq.FollowUp([b"a"], on_dead="other")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="ack"):
+        opsq.FollowUp([b"a"], ack="replicated")
     for chunk in queue.consume():
         for then in (["text"], [opsq.FollowUp(["text"])], 7):
             with pytest.raises(UsageError):

@@ -10,22 +10,23 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import opsq
-from daemons import DEADLINE_S, connected, end, kill, settings_of, state_of
+from daemons import DEADLINE_S, connected, end, holder, kill, settings_of, state_of
 from opsq.daemon import lifecycle
 from opsq.daemon.replica_access import check_replica
-from opsq.errors import CommandNotFound, Conflict, Deposed, UsageError
+from opsq.errors import CommandNotFound, Conflict, Deposed, OpsqError, UsageError
 from opsq.replica.restoring import restore
 from opsq.settings import Settings
 from opsq.wire.messages import (
     DaemonState,
     NewSubmission,
     ReplicaState,
+    Reply,
     Reserve,
     Reserved,
     Status,
@@ -33,6 +34,12 @@ from opsq.wire.messages import (
     Submitted,
 )
 from waiting import wait_until
+
+CONSUMER = """import opsq, sys
+with opsq.connect(sys.argv[1]) as queue, queue.consumer("OldestFirst") as consumer:
+    for chunk in consumer.chunks(until_empty=False):
+        chunk.complete(b"done")
+"""
 
 
 @pytest.fixture
@@ -48,6 +55,7 @@ def settings(
     found = settings_of(runtime_dir / "state")
     yield found
     end(found)
+    wait_until(lambda: not lifecycle.is_locked(copier_lock(found)), DEADLINE_S, "Litestream has ended")
 
 
 @pytest.fixture
@@ -56,6 +64,7 @@ def elsewhere(settings: Settings, runtime_dir: Path) -> Iterator[Settings]:
     found = settings_of(runtime_dir / "elsewhere")
     yield found
     end(found)
+    wait_until(lambda: not lifecycle.is_locked(copier_lock(found)), DEADLINE_S, "Litestream has ended")
 
 
 class Cable:
@@ -69,16 +78,18 @@ class Cable:
         self._ends: list[socket.socket] = []
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._threads: list[threading.Thread] = []
-        self._run(self._accept)
+        self._acceptor = threading.Thread(target=self._accept, daemon=True)
+        self._acceptor.start()
 
     def __enter__(self) -> Cable:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.cut()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes who accepts
+        self._acceptor.join()
         self._listener.close()
+        self.cut()
         for thread in self._threads:
             thread.join()
         for each in self._ends:
@@ -95,21 +106,19 @@ class Cable:
         """What is asked from now on goes through."""
         self._is_whole = True
 
-    def _run(self, work: Callable[..., None], *arguments: object) -> None:
-        self._threads.append(threading.Thread(target=work, args=arguments, daemon=True))
-        self._threads[-1].start()
-
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = self._listener.accept()
+                self._ends.append(near)
                 if not self._is_whole:
-                    near.close()
+                    near.shutdown(socket.SHUT_RDWR)
                     continue
                 far = socket.create_connection(self._target)
-                self._ends += [near, far]
+                self._ends.append(far)
                 for source, sink in ((near, far), (far, near)):
-                    self._run(self._forward, source, sink)
+                    self._threads.append(threading.Thread(target=self._forward, args=(source, sink), daemon=True))
+                    self._threads[-1].start()
 
     def _forward(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -140,9 +149,14 @@ def bring_back(source: Settings, target: Settings, *, is_forced: bool = False) -
     restore(source.replicate_to, target.state_dir, target.database_path, is_forced=is_forced, on_wait=lambda _: None)
 
 
+def copier_lock(settings: Settings) -> str:
+    """The lock that Litestream and its guard hold while they run; its text is their group."""
+    return f"{settings.state_dir}/litestream/litestream.lock"
+
+
 def litestream_of(settings: Settings) -> int:
-    """The process that copies."""
-    return int(Path(settings.state_dir, "litestream/litestream.lock").read_text())
+    """The group of processes that copies."""
+    return int(Path(copier_lock(settings)).read_text())
 
 
 def submit(settings: Settings, count: int) -> set[int]:
@@ -173,6 +187,75 @@ def test_queue_comes_back_on_another_machine(settings: Settings, elsewhere: Sett
     await_copy(elsewhere)
 
 
+def test_what_was_acknowledged_as_replicated_survives_the_loss_under_load(
+    settings: Settings, elsewhere: Settings
+) -> None:
+    """Producers submit, a consumer works, and the folder is gone in the middle of it."""
+    lifecycle.start(settings)
+    acknowledged: list[int] = []
+    producers = [threading.Thread(target=_produce, args=(settings, acknowledged)) for _ in range(3)]
+    for thread in producers:
+        thread.start()
+    with subprocess.Popen([sys.executable, "-c", CONSUMER, settings.socket]) as consumer:
+        wait_until(lambda: len(acknowledged) >= 100, DEADLINE_S, "some are acknowledged")
+        os.kill(holder(settings), signal.SIGKILL)
+        shutil.rmtree(settings.state_dir, ignore_errors=True)
+        consumer.kill()
+    for thread in producers:
+        thread.join()
+    bring_back(settings, elsewhere)
+    lifecycle.start(elsewhere)
+    assert set(acknowledged) <= known(elsewhere)
+
+
+def _produce(settings: Settings, acknowledged: list[int]) -> None:
+    with contextlib.suppress(OpsqError), opsq.connect(state_dir=settings.state_dir, reconnect_s=0) as queue:
+        while True:
+            acknowledged.append(queue.submit([b"work"], ack="replicated").id)
+
+
+def test_submit_is_acknowledged_as_replicated_once_it_is(
+    settings: Settings, service_access: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While Litestream cannot write, others are acknowledged after their commit."""
+    settings = settings_of(Path(settings.state_dir), replicate_lease_s="1h")
+    with Cable(service_access["AWS_ENDPOINT"]) as cable:
+        monkeypatch.setenv("AWS_ENDPOINT", cable.url)
+        lifecycle.start(settings)
+        await_copy(settings)
+        cable.cut()
+        with connected(settings) as client:
+            client.send(Submit(2, [NewSubmission(b"k" * 16, 1, b"", ack="replicated")]))
+            client.send(Submit(3, [NewSubmission(b"l" * 16, 1, b"")]))
+            assert _id_of(client.receive()) == 3
+            cable.mend()
+            assert _id_of(client.receive()) == 2
+        lifecycle.stop(settings)
+
+
+def test_setting_has_every_submit_wait_for_the_replica(
+    settings: Settings, service_access: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_of(Path(settings.state_dir), replicate_lease_s="1h", ack="replicated")
+    with Cable(service_access["AWS_ENDPOINT"]) as cable:
+        monkeypatch.setenv("AWS_ENDPOINT", cable.url)
+        lifecycle.start(settings)
+        await_copy(settings)
+        cable.cut()
+        with connected(settings) as client:
+            client.send(Submit(2, [NewSubmission(b"k" * 16, 1, b"")]))
+            client.send(Submit(3, [NewSubmission(b"l" * 16, 1, b"", ack="committed")]))
+            assert _id_of(client.receive()) == 3
+            cable.mend()
+            assert _id_of(client.receive()) == 2
+        lifecycle.stop(settings)
+
+
+def _id_of(reply: Reply | None) -> int:
+    assert isinstance(reply, Submitted), reply
+    return reply.id
+
+
 def test_stopped_daemon_leaves_nothing_uncopied_and_starts_again(settings: Settings, elsewhere: Settings) -> None:
     lifecycle.start(settings)
     submitted = submit(settings, 3)
@@ -191,7 +274,7 @@ def test_killed_litestream_is_started_again(settings: Settings, elsewhere: Setti
     submitted = submit(settings, 1)
     await_copy(settings)
     first = litestream_of(settings)
-    os.kill(first, signal.SIGKILL)
+    os.killpg(first, signal.SIGKILL)
     submitted |= submit(settings, 1)
     wait_until(lambda: replica_of(settings).restarts_count == 1, DEADLINE_S, "Litestream runs again")
     await_copy(settings)
@@ -205,10 +288,9 @@ def test_killed_litestream_is_started_again(settings: Settings, elsewhere: Setti
 def test_killed_daemon_takes_litestream_with_it(settings: Settings) -> None:
     lifecycle.start(settings)
     await_copy(settings)
-    lock_path = f"{settings.state_dir}/litestream/litestream.lock"
-    assert lifecycle.is_locked(lock_path)
+    assert lifecycle.is_locked(copier_lock(settings))
     kill(settings)
-    wait_until(lambda: not lifecycle.is_locked(lock_path), DEADLINE_S, "Litestream has ended")
+    wait_until(lambda: not lifecycle.is_locked(copier_lock(settings)), DEADLINE_S, "Litestream has ended")
 
 
 def test_deposed_daemon_exits_and_does_not_start_again(settings: Settings, elsewhere: Settings) -> None:
@@ -267,6 +349,7 @@ def test_daemon_that_cannot_renew_its_lease_says_nothing_until_it_can(
             assert isinstance(client.receive(), DaemonState)
             cable.mend()
             assert {type(client.receive()), type(client.receive())} == {Submitted, Reserved}
+        lifecycle.stop(settings)
 
 
 def test_content_on_this_machine_alone_is_refused(settings: Settings) -> None:
@@ -291,3 +374,16 @@ def test_missing_litestream_refuses_the_start(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CommandNotFound, match="not installed"):
         check_replica(settings)
+
+
+def test_waiting_for_a_replica_that_there_is_not_is_refused(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPSQ_REPLICATE_TO")
+    without = settings_of(Path(settings.state_dir))
+    lifecycle.start(without)
+    with opsq.connect(state_dir=settings.state_dir) as queue, pytest.raises(UsageError, match="no replica"):
+        queue.submit([b"work"], ack="replicated")
+    lifecycle.stop(without)
+    with pytest.raises(UsageError, match="replicated"):
+        lifecycle.start(settings_of(Path(settings.state_dir), ack="replicated"))

@@ -6,6 +6,7 @@ It must not transfer content itself: `cli.upload` does.
 from __future__ import annotations
 
 import sys
+from typing import Literal
 
 from msgspec.structs import replace
 
@@ -40,6 +41,11 @@ def submit(
         "Over several shards: the metadata key whose value says which one gets it.",
         shown="the one with most room",
         environment="OPSQ_SHARD_BY",
+    ),
+    ack: Literal["committed", "replicated"] | None = option(
+        "--ack committed|replicated",
+        "Return once it is committed, or once the daemon's replica has it, too.",
+        shown="the setting ack",
     ),
     attach: str | None = option("--attach FILE", "A file to attach, which every consumer can read."),
     in_place: bool = option(
@@ -104,7 +110,7 @@ def submit(
         need_shards(caller, "--shard-by")
     for remark in input_remarks(paths, splitting):
         caller.warn(remark)
-    new = template.rules(attachment=None if attach is None else read_whole(attach), **fields)
+    new = template.rules(attachment=None if attach is None else read_whole(attach), ack=ack, **fields)
     upload = Upload(caller, new, RoomDeadline.of(wait_for_room), template)
     if dry_run:
         _print_plan(caller, upload.rehearse(paths, splitting, is_in_place=in_place))

@@ -43,7 +43,7 @@ class FollowUp:
         chunks: as for `Producer.submit`; read when the chunk is completed.
         serialisation: cut operations into chunks in this format; None: the chunks are bytes already.
         operations_per_chunk: how many operations go into a chunk.
-        options: those of `Producer.submit`.
+        options: those of `Producer.submit`, but for `ack`: it is acknowledged with the completion.
 
     Raises:
         UsageError: a value is out of its range, or two cannot be combined.
@@ -60,6 +60,8 @@ class FollowUp:
         **options: Unpack[SubmitOptions],
     ) -> None:
         converted("chunks", chunks, iter, "an iterable of bytes")
+        if options.get("ack") is not None:
+            raise UsageError("A follow-up is acknowledged with its completion: leave out ack.")
         self._chunks = chunks
         self._serialisation = serialisation
         self._per_chunk = count("operations_per_chunk", operations_per_chunk)

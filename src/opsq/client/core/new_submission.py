@@ -72,6 +72,7 @@ class SubmitOptions(SubmissionOptions, total=False):
     """The options of a submission: the keyword arguments of `Producer.submit`, which explains them."""
 
     attachment: bytes | None
+    ack: Literal["committed", "replicated"] | None
 
 
 _CHUNKS = (bytes, bytearray, memoryview)
@@ -185,6 +186,8 @@ def new_submission(
         raise UsageError(
             f"on_failed_dependency is {fields['on_failed_dependency']!r}; it may be 'cancel', 'run' or 'keep'."
         )
+    if fields.get("ack", "committed") not in ("committed", "replicated"):
+        raise UsageError(f"ack is {fields['ack']!r}; it may be 'committed' or 'replicated'.")
     if unique_until == "start" and "unique_key" not in fields:
         raise UsageError("unique_until needs a unique_key.")
     for first, second in (("delay_s", "not_before_at"), ("expires_s", "expires_at")):

@@ -92,6 +92,7 @@ class Producer:
                 return it.
             idempotency_keep_s: a submission with the key that ended longer ago than this no longer has it.
             title: a line for people, of at most 256 bytes, which `list` and `show` show; no key depends on it.
+            ack: return when it is committed ("committed"), or once the daemon's replica has it, too ("replicated").
             wait_for_room: wait until there is room: True without limit, a number for at most that many seconds. A list
                 or tuple of chunks waits before any content is written.
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from opsq.clock import MonoNs, Now, after
 from opsq.errors import UsageError
 from opsq.ids import SubmissionId, SubmissionIds
-from opsq.queue.batch import Batch
+from opsq.queue.batch import Batch, nothing_to_undo
 from opsq.queue.live_submission import LiveSubmission
 from opsq.queue.peer import Peer
 from opsq.queue.rule_changes import RuleChanges, check_weight
@@ -89,6 +89,8 @@ class Submitter:
     def check(self, new: NewSubmission, now: Now) -> None:
         """Make sure that a submission can be made; raises as `submit`."""
         check_new(new)
+        if new.ack == "replicated" and not self._state.policy.replicate_to:
+            raise UsageError(cause="no_replica")
         if new.idempotency_keep_s is not None:
             _check_keep(new, new.idempotency_keep_s, self._state.policy.finished_days * DAY_S)
         self._keys.check(new)
@@ -124,6 +126,9 @@ class Submitter:
             self._keys.check(new)  # again: it may have waited for room
         created = [self.submit_one(peer, new, now) for new in request.submissions]
         self._state.batch.replies.append((peer, Submitted(request.id, created)))
+        default = self._state.policy.ack
+        if any((new.ack or default) == "replicated" for new in request.submissions):
+            self._state.batch.add(lambda _: peer.awaiting_copy.add(request.id), nothing_to_undo)
 
     def _needed(self, request: Submit, now: Now) -> int | None:
         """How many chunks a request would add; None: all its submissions are known already."""

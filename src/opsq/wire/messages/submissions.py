@@ -92,6 +92,8 @@ class NewSubmission(Record):
     """Nothing is handed out before all of this has come about."""
     on_failed_dependency: Literal["cancel", "run", "keep"] = "cancel"
     """If one that must be completed ends otherwise: be cancelled, run nevertheless, or wait until it is requeued."""
+    ack: Literal["committed", "replicated"] | None = None
+    """When a Submit of it is answered: after its commit, or once the replica has it."""
 
 
 class Created(Record):
