@@ -1,18 +1,25 @@
 """Private daemons that are one queue: each with its number, all with one content store, on this machine.
 
-It must not talk to them but to connect; `client.py` and `loads.py` do.
+Also clients over all of them that wait for chunks, and how many messages that takes. It judges no number.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import selectors
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 from opsq.client.core.address import ShardedAddress
 from opsq.client.shards.dialling import dial
+from opsq.client.shards.shard import Shard
+from opsq.wire.messages import CompleteAndReserve, Completed, Completion, DaemonState, Reserve, Reserved, Status
 from ours.client import Client, connect
 from ours.daemon import Daemon
+from ours.loads import held
 
 
 class Shards:
@@ -61,3 +68,74 @@ def running(folder: Path, count: int, **settings: str) -> Iterator[Shards]:
         for daemon in daemons:
             connect(daemon).close()
         yield Shards(daemons)
+
+
+# --- messages --------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def counted_messages() -> Iterator[Callable[[], int]]:
+    """Counts what routers of this process say to shards and hear from them, but heartbeats; gives the count so far."""
+    count = 0
+
+    def counting(method: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*arguments: Any) -> Any:
+            nonlocal count
+            count += 1
+            return method(*arguments)
+
+        return wrapped
+
+    with contextlib.ExitStack() as undone:
+        for name in ("ask", "cancel", "_answered"):
+            undone.enter_context(mock.patch.object(Shard, name, counting(getattr(Shard, name))))
+        yield lambda: count
+
+
+class Parked:
+    """Clients over shards with one call each, which take what comes, one chunk a call, complete it and park again.
+
+    Args:
+        producers: a direct connection to each shard.
+        clients: one for each consumer.
+    """
+
+    def __init__(self, producers: Sequence[Client], clients: Sequence[Client]) -> None:
+        self._producers = producers
+        self._clients = clients
+        for client in clients:
+            client.send([Reserve(client.next_id(), 1, "OldestFirst", None)])
+        self.wait_parked()
+
+    def wait_parked(self) -> None:
+        """Wait until all are parked at all shards.
+
+        Raises:
+            RuntimeError: they are not within a minute.
+        """
+        deadline = time.monotonic() + 60
+        for producer in self._producers:
+            while producer.call(Status(producer.next_id()), DaemonState).parked_count != len(self._clients):
+                if time.monotonic() > deadline:
+                    raise RuntimeError("consumers do not park at all shards")
+                time.sleep(0.001)
+
+    def take(self, chunks_count: int) -> None:
+        """Work until so many chunks are completed."""
+        done = 0
+        with selectors.DefaultSelector() as selector:
+            for client in self._clients:
+                selector.register(client, selectors.EVENT_READ, client)
+            while done < chunks_count:
+                for key, _ in selector.select():
+                    done += self._heard(key.data)
+
+    def _heard(self, client: Client) -> int:
+        done = 0
+        for reply in client.receive(0.0):
+            if isinstance(reply, Reserved):
+                [grant] = reply.grants
+                completions = [Completion(held(reply.reservation_id, grant))]
+                client.send([CompleteAndReserve(client.next_id(), completions, 1, "OldestFirst", None)])
+            done += isinstance(reply, Completed)
+        return done
