@@ -23,13 +23,14 @@ from opsq.wire.messages import ErrorReply, Reply, Reserve, Reserved, SubmissionC
 
 PARKED_AT = 16
 """At how many shards a call that waits for ever is parked at a time, so that a chunk costs as much however many are."""
-MOVE_S = 2.0
-"""How long it waits at these, if there are more, until it moves on to the next ones; then twice as long each time."""
+MOVE_S = 0.25
+"""How long it waits at these, if there are more, until it moves on to the next ones: twice as long for each other call
+that waits at a shard on average, because the more there are, the less likely a shard has none."""
 MOVE_LIMIT_S = 30.0
-"""And at most so long: where so many wait that all shards have some, moving costs more than it brings."""
-
+"""And at most so long."""
 PROBE_S = 1.0
 """How long the answer of one that is asked first may take until the call waits at the others too."""
+_COMPANY_LIMIT = 10
 
 
 class Parking:
@@ -55,6 +56,7 @@ class Parking:
         self._say_missing = say_missing
         self._calls: dict[int, _Call] = {}
         self._turn = random.randrange(1 << 16)  # of many clients that start at once, each begins at another shard
+        self._company = 2.0  # how many others wait at a shard, as shards have told recently
         self._dry: set[Shard] = set()  # had nothing when they were asked last
         self._untold: dict[int, SubmissionContent] = {}  # came with chunks that were given back
 
@@ -94,6 +96,11 @@ class Parking:
         self._turn += 1
         return self._turn
 
+    @property
+    def move_s(self) -> float:
+        """How long a call waits until it moves on."""
+        return min(MOVE_S * math.pow(2.0, self._company), MOVE_LIMIT_S)
+
     def order(self, turn: int) -> list[Shard]:
         """The shards, beginning with one, and then as in a circle."""
         served = self.shards.served
@@ -115,6 +122,7 @@ class Parking:
             self.shards.note_owner(shard, {grant.submission_id for grant in reply.grants})
         else:
             self._dry.add(shard)
+            self._company += (min(reply.waiting_count, _COMPANY_LIMIT) - self._company) / PARKED_AT
         for described in reply.submissions:
             self._untold[described.submission_id] = described
 
@@ -150,7 +158,6 @@ class _Call:
         self._is_cancelled = False
         self._has_told = False
         self._will_move = False
-        self._move_s = MOVE_S
 
     def begin(self) -> None:
         """Ask, one after the other, those that may have something; then park."""
@@ -183,8 +190,7 @@ class _Call:
         self._end_if_over()
         if self._is_limited and not self._will_move and len(self._parking.shards.served) > PARKED_AT:
             self._will_move = True
-            self._parking.later(self._move_s, self._move)
-            self._move_s = min(2 * self._move_s, MOVE_LIMIT_S)
+            self._parking.later(self._parking.move_s, self._move)
         self._tell_missing()
 
     def _places(self) -> list[Shard]:

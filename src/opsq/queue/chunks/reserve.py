@@ -198,7 +198,8 @@ class ReserveCalls:
         for part in call.parts:
             if part.mask:
                 self._reservations.free(part.submission, part.work, part.mask)
-        self._state.reply(call.peer, Reserved(call.request.id))
+        waiting_count = len(self._lines.get(call.text, ()))
+        self._state.reply(call.peer, Reserved(call.request.id, waiting_count=waiting_count))
 
     def _leave(self, call: Call) -> None:
         call.is_over = True
@@ -290,7 +291,8 @@ class ReserveCalls:
                 self._state.reply(call.peer, Reserved(request.id, is_empty=True))
                 return True
         if request.wait_s == 0:
-            self._state.reply(call.peer, Reserved(request.id))
+            waiting_count = len(self._lines.get(call.text, ()))
+            self._state.reply(call.peer, Reserved(request.id, waiting_count=waiting_count))
             return True
         return False
 

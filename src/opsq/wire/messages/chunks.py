@@ -203,6 +203,7 @@ class Reserved(Message):
     No grants: nothing was free in time, or (`is_empty`) nothing can come without a new submission.
 
     `submissions` describes submissions of the grants that were not described on this connection recently.
+    `waiting_count`, without grants: how many calls with the same strategy wait here.
     """
 
     id: Id
@@ -211,6 +212,7 @@ class Reserved(Message):
     grants: list[Grant] = []
     submissions: list[SubmissionContent] = []
     is_empty: bool = False
+    waiting_count: Count = 0
 
     def handles(self) -> list[tuple[Grant, Handle]]:
         """Each chunk, in the order of the strategy, with the grant that it is of."""

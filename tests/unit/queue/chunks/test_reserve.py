@@ -162,6 +162,17 @@ def test_parked_calls_of_a_lower_rank_are_served_first_and_of_one_rank_the_longe
     assert rig.status().parked_count == 0
 
 
+def test_call_that_gets_nothing_is_told_how_many_others_with_its_strategy_wait(rig: Rig) -> None:
+    peer = rig.connect()
+    [first, *_] = [rig.park(peer, rank=number) for number in range(3)]
+    rig.park(peer, strategy="NewestFirst")
+    rig.send(peer, m.CancelWait(first))
+    reply = reserved(rig, peer, first)
+    assert reply == m.Reserved(first, waiting_count=2)
+    [now] = rig.ask(peer, m.Reserve(77, 1, "OldestFirst"))
+    assert now == m.Reserved(77, waiting_count=2)
+
+
 def test_call_that_has_found_something_already_is_not_overtaken_by_a_lower_rank(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,7 +250,7 @@ def test_call_without_waiting_is_answered_at_once_behind_parked_ones(rig: Rig) -
     rig.park(rig.connect())
     peer = rig.connect()
     rig.send(peer, m.Reserve(9, 1, "OldestFirst", 0.0))
-    assert reserved(rig, peer, 9) == m.Reserved(9)
+    assert reserved(rig, peer, 9) == m.Reserved(9, waiting_count=1)
 
 
 def test_abandoned_call_gets_a_last_reply_and_takes_nothing(rig: Rig) -> None:
