@@ -42,6 +42,7 @@ _NAMES = (
     "dependants",
     "shards",
     "waits_over_shards",
+    "scale_model",
     "full_load",
     "cold_start",
     "submit_file",

@@ -51,6 +51,7 @@ class Daemon:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+        self._said.close()
 
     def start(self) -> None:
         """Start it; returns at once, a client's connect waits until it listens."""

@@ -96,7 +96,8 @@ class SimulatedShard:
         elif isinstance(request, Reserve) and self._free:
             self._grant(on_reply)
         elif request.wait_s == 0:
-            self._world.send(lambda: on_reply(Reserved(0)))
+            nothing = Reserved(0, waiting_count=len(self._waiting))
+            self._world.send(lambda: on_reply(nothing))
         else:
             self._waiting[request_id] = on_reply
             heapq.heappush(self._parked, (request.rank, request_id, request_id))
@@ -115,7 +116,8 @@ class SimulatedShard:
     def _cancelled(self, request_id: int) -> None:
         on_reply = self._waiting.pop(request_id, None)
         if on_reply is not None and not self.is_silent:
-            self._world.send(lambda: on_reply(Reserved(0)))
+            nothing = Reserved(0, waiting_count=len(self._waiting))
+            self._world.send(lambda: on_reply(nothing))
 
 
 class World:
