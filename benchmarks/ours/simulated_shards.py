@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from opsq.client.shards.parking import Parking
-from opsq.wire.messages import Grant, Release, Reply, Reserve, Reserved
+from opsq.wire.messages import Grant, Reply, Reserve, Reserved
 
 Chunk = tuple[int, float]
 """Its shard, and when it came there."""
@@ -44,7 +44,7 @@ class Clock:
 class SimulatedShard:
     """A shard with chunks of one submission each."""
 
-    is_draining = False
+    hands_out = True
 
     def __init__(self, number: int, world: World) -> None:
         self.number = number
@@ -68,7 +68,7 @@ class SimulatedShard:
 
     # --- as a router uses it ---
 
-    def ask(self, request: Any, on_reply: Callable[[Reply], None], patience_s: float = 0.0) -> int:
+    def ask(self, request: Reserve, on_reply: Callable[[Reply], None], patience_s: float = 0.0) -> int:
         """Send a request; the answer comes later."""
         request_id = next(self._world.ids)
         self._world.send(lambda: self._arrived(request_id, request, on_reply))
@@ -78,6 +78,12 @@ class SimulatedShard:
         """End a parked call; its last answer still comes."""
         self._world.send(lambda: self._cancelled(request_id))
 
+    def give_back(self, reply: Reserved) -> None:
+        """Release chunks that nobody was given."""
+        self._world.given_back_count += 1
+        self._world.messages_count += 1  # the answer
+        self._world.send(lambda: self._released([grant.submission_id for grant in reply.grants]))
+
     # --- as the engine behaves ---
 
     def put(self, chunks: Sequence[int]) -> None:
@@ -85,15 +91,10 @@ class SimulatedShard:
         self._free += chunks
         self._serve()
 
-    def _arrived(self, request_id: int, request: Any, on_reply: Callable[[Reply], None]) -> None:
+    def _arrived(self, request_id: int, request: Reserve, on_reply: Callable[[Reply], None]) -> None:
         if self.is_silent:
             return
-        if isinstance(request, Release):
-            self._world.given_back_count += 1
-            self._world.send(lambda: None)
-            self._free.extendleft(held.submission_id for held in request.held)
-            self._serve()
-        elif isinstance(request, Reserve) and self._free:
+        if self._free:
             self._grant(on_reply)
         elif request.wait_s == 0:
             nothing = Reserved(0, waiting_count=len(self._waiting))
@@ -101,6 +102,11 @@ class SimulatedShard:
         else:
             self._waiting[request_id] = on_reply
             heapq.heappush(self._parked, (request.rank, request_id, request_id))
+
+    def _released(self, chunks: Sequence[int]) -> None:
+        if not self.is_silent:
+            self._free.extendleft(chunks)
+            self._serve()
 
     def _serve(self) -> None:
         while self._free and self._parked:
