@@ -72,6 +72,10 @@ REFUSALS: dict[str, str] = {
         "Add the address of that shard."
     ),
     "shard_not_known": "The shard of this chunk is not among the addresses.",
+    "partly_stored": (
+        "Of {count:submission}, {stored} are stored, and a shard has refused others: {why}\n"
+        "Submit them again: those that are stored are not stored twice."
+    ),
     "one_shard_only": (
         "{request:act} concerns one daemon, and the address names several.\nName one alone, with --address or --socket."
     ),

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from opsq.client.shards.poll import Replies, code_of, is_gone, poll
 from opsq.client.shards.shard import WORK_S, Shard
-from opsq.errors import NoRoom, QueueDraining, StorageFull, Unreachable
+from opsq.errors import Conflict, NoRoom, QueueDraining, StorageFull, Unreachable
 from opsq.wire.messages import Capacity, CheckCapacity, Created, ErrorReply, NewSubmission, Reply, Submit, Submitted
 
 PASSED_OVER = frozenset({NoRoom.code, StorageFull.code, QueueDraining.code})
@@ -47,13 +47,21 @@ class Placement:
         self._failures: list[Reply] = []
         self._left = 0
         """Parts, or questions, without an answer."""
+        self._asked: dict[Shard, int] = {}
+        """Who was given submissions, and under which id."""
+
+    def cancel(self) -> None:
+        """Wait for room no more; what is stored by then is answered."""
+        self._request = replace(self._request, wait_s=0.0)
+        for shard, request_id in self._asked.items():
+            shard.cancel(request_id)
 
     def ask_for_keys(self, count: int) -> None:
         """Ask the first `count` shards for each key; a submission that one of them has goes there. Then submit."""
         keyed = {index: new for index, new in enumerate(self._request.submissions) if has_key(new)}
         self._left = len(keyed)
         for index, new in keyed.items():
-            question = CheckCapacity(0, new.chunks_count, wait_s=None, submission=replace(new, content=b""))
+            question = CheckCapacity(0, new.chunks_count, submission=replace(new, content=b""))  # full: unknown
             poll(dict.fromkeys(self._orders[index][:count], question), functools.partial(self._know, index))
         if not keyed:
             self._give(list(range(len(self._orders))))
@@ -87,10 +95,11 @@ class Placement:
     def _send(self, shard: Shard, part: list[int], wait_s: float | None) -> None:
         submissions = [self._request.submissions[index] for index in part] if self._request.submissions else []
         request = replace(self._request, submissions=submissions, wait_s=wait_s)
-        shard.ask(request, functools.partial(self._heard, shard, part), WORK_S)
+        self._asked[shard] = shard.ask(request, functools.partial(self._heard, shard, part), WORK_S)
 
     def _heard(self, shard: Shard, part: list[int], reply: Reply) -> None:
         self._left -= 1
+        self._asked.pop(shard, None)
         if isinstance(reply, Submitted):
             self._created |= dict(zip(part, reply.created, strict=False))
         elif self._is_passed_over(part, reply):
@@ -103,7 +112,16 @@ class Placement:
             self._failures.append(reply)
         if not self._left:
             created = [created for _, created in sorted(self._created.items())]
-            self._answer(self._failures[0] if self._failures else Submitted(0, created))
+            self._answer(self._failure() if self._failures else Submitted(0, created))
+
+    def _failure(self) -> Reply:
+        """The first; but if some are stored, that has to be known: their content is in use."""
+        failure = self._failures[0]
+        if not self._created or not isinstance(failure, ErrorReply):
+            return failure
+        why, stored_count = failure.error().message, len(self._created)
+        count = len(self._request.submissions)
+        return ErrorReply.of(0, Conflict(cause="partly_stored", stored=stored_count, count=count, why=why))
 
     def _end_those_without(self, indexes: list[int]) -> None:
         """All have refused these: they wait for room at the first that was only full, or are refused."""

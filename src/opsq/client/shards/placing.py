@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from opsq.client.shards.placement import Placement, has_key, room
-from opsq.client.shards.poll import poll
-from opsq.client.shards.shard import Shard
+from opsq.client.shards.poll import Replies, code_of, poll
+from opsq.client.shards.shard import WORK_S, Shard
 from opsq.client.shards.shard_order import rendezvous
 from opsq.client.shards.shard_set import ShardSet
-from opsq.errors import OpsqError, Unreachable, UsageError
+from opsq.errors import NoRoom, OpsqError, Unreachable, UsageError
 from opsq.wire.messages import Capacity, CheckCapacity, ErrorReply, NewSubmission, Reply, Submit
 
 FIRST = 3
@@ -59,7 +61,8 @@ class Placing:
 
     def _value(self, new: NewSubmission) -> int | str | bytes:
         """What decides: the value of the chosen key, else a key of the submission, else chance."""
-        return self._named(new) or new.idempotency_key or new.unique_key or new.request_key
+        values = (self._named(new), new.idempotency_key, new.unique_key)
+        return next((value for value in values if value is not None), new.request_key)
 
     def _named(self, new: NewSubmission) -> int | str | None:
         """The value of the chosen key, if the submission has one."""
@@ -69,8 +72,12 @@ class Placing:
         """Whether it may go wherever there is room."""
         return not has_key(new) and not new.after and self._named(new) is None
 
-    def check_capacity(self, request: CheckCapacity, answer: Answer) -> None:
-        """Say whether there is room at any shard that might get the submission."""
+    def check_capacity(self, request: CheckCapacity, answer: Answer, on_wait: Callable[[Shard, int], None]) -> None:
+        """Say whether there is room at any shard that might get the submission.
+
+        Args:
+            on_wait: told at which shard, and under which id, the question waits for room if none has any.
+        """
         new = request.submission
         shards = list(self._shards)
         if new is not None and not self._is_free(new):
@@ -79,22 +86,35 @@ class Placing:
             except OpsqError as error:
                 answer(ErrorReply.of(0, error))
                 return
-        poll(dict.fromkeys(shards, request), lambda replies: answer(_best(list(replies.values()))))
 
-    def submit(self, request: Submit, answer: Answer) -> None:
-        """Place the submissions, each where it belongs: by room if it may go anywhere, else by its value."""
+        def known(replies: Replies) -> None:
+            full = next((shard for shard, reply in replies.items() if code_of(reply) == NoRoom.code), None)
+            best = _best(list(replies.values()))
+            if full is None or request.wait_s == 0 or not isinstance(best, ErrorReply):
+                answer(best)
+            else:
+                on_wait(full, full.ask(request, answer, WORK_S))
+
+        poll(dict.fromkeys(shards, replace(request, wait_s=0.0)), known)
+
+    def submit(self, request: Submit, answer: Answer) -> Placement | None:
+        """Place the submissions, each where it belongs: by room if it may go anywhere, else by its value.
+
+        Returns:
+            What can be cancelled; None: it has been answered.
+        """
         try:
             orders = [self.order(new) for new in request.submissions]
         except OpsqError as error:
             answer(ErrorReply.of(0, error))
-            return
+            return None
         free = [index for index, new in enumerate(request.submissions) if self._is_free(new)]
         if not request.submissions:
             orders, free = [self._shards.present or list(self._shards)], [0]
         placement = Placement(request, orders, answer)
         if not free:
             placement.ask_for_keys(FIRST)
-            return
+            return placement
 
         first = sorted(orders[free[0]], key=lambda shard: shard.is_away)
         asked, others = first[:ROOM_ASKED], first[ROOM_ASKED:]
@@ -107,6 +127,7 @@ class Placing:
 
         count = sum(new.chunks_count for new in request.submissions)
         poll(dict.fromkeys(asked, CheckCapacity(0, count)), known)
+        return placement
 
 
 def _best(replies: list[Reply]) -> Reply:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from opsq.client.core.address import show_address
 from opsq.client.shards.merging import Cursors, Members, gathering
 from opsq.client.shards.parking import Parking
+from opsq.client.shards.placement import Placement
 from opsq.client.shards.placing import Placing
 from opsq.client.shards.poll import Replies, code_of, is_gone, poll
 from opsq.client.shards.rules_repair import RulesRepair
@@ -65,6 +66,7 @@ class Router:
         self._repair = RulesRepair(shards)
         self._completing: dict[int, _Completing] = {}
         self._waits: dict[int, tuple[Shard, int]] = {}  # calls that one shard has parked
+        self._placements: dict[int, Placement] = {}
 
     def take(self, request: m.Request) -> None:
         """Have a request answered, now or later."""
@@ -84,9 +86,12 @@ class Router:
                 for shard, chunks in parts.items():
                     shard.started(chunks)
             case m.Submit():
-                self._placing.submit(request, functools.partial(self._answer, request))
+                placement = self._placing.submit(request, functools.partial(self._answer_wait, request))
+                if placement is not None:
+                    self._placements[request.id] = placement
             case m.CheckCapacity():
-                self._placing.check_capacity(request, functools.partial(self._answer, request))
+                answer = functools.partial(self._answer_wait, request)
+                self._placing.check_capacity(request, answer, functools.partial(self._note_wait, request.id))
             case m.Withdraw():
                 self._withdraw(request)
             case _ if isinstance(request, _HELD):
@@ -153,9 +158,21 @@ class Router:
         )
 
     def _cancel(self, request_id: int) -> None:
-        if not self._parking.cancel(request_id) and request_id in self._waits:
+        if self._parking.cancel(request_id):
+            return
+        if (placement := self._placements.get(request_id)) is not None:
+            placement.cancel()
+        elif request_id in self._waits:
             shard, asked_id = self._waits[request_id]
             shard.cancel(asked_id)
+
+    def _note_wait(self, request_id: int, shard: Shard, asked_id: int) -> None:
+        self._waits[request_id] = shard, asked_id
+
+    def _answer_wait(self, request: Any, reply: m.Reply) -> None:
+        self._waits.pop(request.id, None)
+        self._placements.pop(request.id, None)
+        self._answer(request, reply)
 
     # --- chunks ---
 

@@ -207,6 +207,8 @@ class Producer:
     def submit_many(self, submissions: Sequence[NewSubmission], *, wait_for_room: RoomWait = False) -> list[Submission]:
         """Hand over prepared submissions in one transaction: all of them are durable when this returns, or none.
 
+        Over several shards that holds for those of each shard; `Conflict` tells if only some are stored.
+
         Args:
             submissions: at most 10 000, made by `prepare`; together below the frame limit (16 MiB by default).
             wait_for_room: wait until there is room for all of them; see `submit`.

@@ -19,9 +19,14 @@ class Submits:
         self.shards = FakeShards(*range(count), **options)
         self.placing = Placing(self.shards)  # type: ignore[arg-type]
         self.answers: list[Any] = []
+        self.waits: list[Any] = []
 
-    def submit(self, *submissions: m.NewSubmission, wait_s: float | None = 0.0) -> None:
-        self.placing.submit(m.Submit(1, list(submissions), wait_s), self.answers.append)
+    def submit(self, *submissions: m.NewSubmission, wait_s: float | None = 0.0) -> Placement | None:
+        return self.placing.submit(m.Submit(1, list(submissions), wait_s), self.answers.append)
+
+    def check_capacity(self, wait_s: float | None = 0.0, submission: m.NewSubmission | None = None) -> None:
+        request = m.CheckCapacity(1, 5, wait_s=wait_s, submission=submission)
+        self.placing.check_capacity(request, self.answers.append, lambda shard, _: self.waits.append(shard))
 
     def order(self, value: int | str | bytes) -> list[FakeShard]:
         return [self.shards[number] for number in rendezvous(value, self.shards.numbers)]
@@ -275,14 +280,14 @@ def test_submit_of_nothing_is_answered() -> None:
 
 def test_room_is_that_of_the_shard_with_most() -> None:
     submits = Submits()
-    submits.placing.check_capacity(m.CheckCapacity(1, 5), submits.answers.append)
+    submits.check_capacity()
     submits.tell_rooms(3, 70, 5, 0)
     assert submits.answers[0].left_count == 70
 
 
 def test_room_is_refused_only_if_all_refuse() -> None:
     submits = Submits()
-    submits.placing.check_capacity(m.CheckCapacity(1, 5), submits.answers.append)
+    submits.check_capacity()
     for shard in submits.shards:
         shard.answer(FULL)
     assert submits.answers[0].code == "no_room"
@@ -291,6 +296,71 @@ def test_room_is_refused_only_if_all_refuse() -> None:
 def test_room_for_a_submission_with_a_key_tells_the_one_that_has_it() -> None:
     submits = Submits()
     order = submits.order("k")
-    submits.placing.check_capacity(m.CheckCapacity(1, 5, submission=new(unique_key="k")), submits.answers.append)
+    submits.check_capacity(submission=new(unique_key="k"))
     submits.tell_keys(*order[:3], known=order[2])
     assert submits.answers[0].submission_id == submission_id(order[2].number)
+
+
+def test_room_is_waited_for_only_if_no_shard_has_any() -> None:
+    submits = Submits()
+    submits.check_capacity(wait_s=None)
+    assert [one.wait_s for shard in submits.shards for one in shard.questions] == [0.0] * 4  # type: ignore[union-attr]
+    for shard in submits.shards:
+        shard.answer(FULL)
+    assert submits.answers == []
+    [shard] = submits.asked
+    assert submits.waits == [shard]
+    assert [one.wait_s for one in shard.questions] == [None]  # type: ignore[union-attr]
+    shard.answer(m.Capacity(0, 7))
+    assert submits.answers[0].left_count == 7
+
+
+def test_key_is_not_waited_for_at_a_shard_that_is_full() -> None:
+    submits = Submits()
+    order = submits.order("k")
+    submits.submit(new(idempotency_key="k"), wait_s=None)
+    assert {one.wait_s for shard in order[:3] for one in shard.questions} == {0.0}  # type: ignore[union-attr]
+    order[1].answer(FULL, m.CheckCapacity)
+    submits.tell_keys(order[0], order[2])
+    assert submits.asked == [order[0]]
+
+
+@pytest.mark.parametrize("value", [0, ""])
+def test_value_that_says_little_says_the_shard_too(value: int | str) -> None:
+    submits = Submits(shard_by="tenant")
+    for number in range(4):
+        submits.submit(new(number, metadata={"tenant": value}))
+    assert submits.asked == [submits.order(value)[0]]
+
+
+def test_submit_of_which_a_part_was_refused_says_that_others_are_stored() -> None:
+    submits = Submits(shard_by="tenant")
+    submits.submit(*[new(number, metadata={"tenant": tenant}) for number, tenant in enumerate("abcdef")])
+    first, *others = submits.asked
+    [part] = first.questions
+    count = len(part.submissions)  # type: ignore[union-attr]
+    first.answer(m.Submitted(0, [m.Created(submission_id(first.number), True)] * count))
+    for shard in others:
+        shard.answer(m.ErrorReply(0, "usage", "No."))
+    [reply] = submits.answers
+    assert (reply.code, reply.cause, reply.details["stored"], reply.details["count"]) == (
+        "conflict",
+        "partly_stored",
+        count,
+        6,
+    )
+    assert "No." in reply.error().message
+
+
+def test_submit_that_waits_for_room_can_be_cancelled() -> None:
+    submits = Submits(shard_by="tenant")
+    order = submits.order("acme")
+    placement = submits.submit(new(metadata={"tenant": "acme"}), wait_s=None)
+    for shard in order:
+        shard.answer(FULL)
+    assert placement is not None
+    placement.cancel()
+    assert len(order[0].cancelled) == 1
+    order[0].answer(FULL)
+    [reply] = submits.answers
+    assert reply.code == "no_room"
