@@ -58,7 +58,7 @@ bench: $(DEV) ## measure against the rivals, in ratios; ARGS="insert --quick" ch
 
 soak: $(DEV) ## run the property and fault tests for hours with fresh random input, then an hour of full load
 	OPSQ_TEST_FILLS=1000 OPSQ_TEST_OUTBOX_ROWS=100000 OPSQ_TEST_STEPS=1000000 OPSQ_TEST_FRAMES=1000000 \
-	OPSQ_TEST_CONNECTIONS=$${OPSQ_TEST_CONNECTIONS:-9000} OPSQ_TEST_PARKED=100000 \
+	OPSQ_TEST_CONNECTIONS=$${OPSQ_TEST_CONNECTIONS:-9000} OPSQ_TEST_PARKED=100000 OPSQ_TEST_SHARD_CHUNKS=1000000 OPSQ_TEST_SHARD_CONSUMERS=50 \
 	OPSQ_TEST_SEED=$${OPSQ_TEST_SEED:-$$(date +%s)} $(BIN)/pytest --hypothesis-profile=soak --timeout=14400 tests/unit tests/faults $(ARGS)
 	$(BIN)/python benchmarks/full_load.py --soak
 

@@ -82,6 +82,11 @@ REFUSALS: dict[str, str] = {
     "key_not_known": (
         "Shard {shard} does not answer, and may have a submission with this key already.\nTry again when it is back."
     ),
+    "found_unknown": "Whether the key has made a submission is not known without {shards}.\nTry again when it is back.",
+    "soundness_unknown": (
+        "{shards} did not answer, and was not checked. No problems were found at the others.\n"
+        "Check it when it is back: `opsq check`."
+    ),
     "schedule_not_known": (
         "Shard {shard} does not answer, and may have the schedule {name}.\nTry again when it is back."
     ),
@@ -435,8 +440,8 @@ def _instant(value: tuple[int, int]) -> str:
 
 
 _ACTS: dict[str, str] = {
-    "Stop": "To stop",
-    "Drain": "To drain",
+    "Stop": "Stopping",
+    "Drain": "Draining",
     "Backup": "A backup",
     "Events": "The list of events",
 }

@@ -23,6 +23,11 @@ RECONNECT_S = 30.0
 """How long a daemon that restarts may be away."""
 
 
+def is_of_shard(error: Unreachable) -> bool:
+    """Whether it is said of one of several shards, which was waited for: a new connection would change nothing."""
+    return bool(error.cause)
+
+
 class LastingConnection:
     """Asks one question after the other, each until a daemon answers it.
 
@@ -62,7 +67,9 @@ class LastingConnection:
         while True:
             try:
                 return self._daemon.call(request, kind)
-            except Unreachable:
+            except Unreachable as error:
+                if is_of_shard(error):
+                    raise
                 self._reconnect()
                 request = replace(request, id=self._daemon.next_id())
 
@@ -80,7 +87,9 @@ class LastingConnection:
         while request is not None:
             try:
                 return count + self._daemon.call(replace(request, id=self.next_id()), Changed).count
-            except Unreachable:
+            except Unreachable as error:
+                if is_of_shard(error):
+                    raise
                 self._reconnect()
             except Conflict as error:
                 if error.cause != "stopping":

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from opsq.cli.caller import Caller
-from opsq.cli.lasting_connection import RECONNECT_S, LastingConnection
+from opsq.cli.lasting_connection import RECONNECT_S, LastingConnection, is_of_shard
 from opsq.cli.output.folding import folded
 from opsq.cli.output.progress import new_progress, print_above
 from opsq.client.core.transport import expect
@@ -54,7 +54,9 @@ def wait_for(caller: Caller, submission_ids: list[SubmissionId], timeout_s: floa
                 with daemon:
                     _wait(daemon, [i for i in dict.fromkeys(submission_ids) if i not in ended], ended, deadline, bars)
                 return [ended[i] for i in submission_ids]
-            except Unreachable:
+            except Unreachable as error:
+                if is_of_shard(error):
+                    raise
                 left_s = RECONNECT_S if deadline is None else min(RECONNECT_S, deadline - time.monotonic())
                 daemon = caller.connect(reconnect_s=max(left_s, 0.0))
 
@@ -178,7 +180,8 @@ def _wait(
             pause_s = min(pause_s, max(deadline - time.monotonic(), 0.0))
         replies = daemon.receive(pause_s)
         for reply in replies:
-            if isinstance(reply, ErrorReply):
+            # A shard that is away has longer to answer a wait than a look at how far it is.
+            if isinstance(reply, ErrorReply) and (reply.id in asked or not reply.id or reply.code != Unreachable.code):
                 expect(reply, Shown)
             if isinstance(reply, Shown):
                 bars.look(reply)

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from opsq import traces
 from opsq.cli.caller import Caller
+from opsq.cli.lasting_connection import is_of_shard
 from opsq.cli.submission_template import Template
 from opsq.client.core.repeated_submission import check_same
 from opsq.client.sync.connection import Connection
@@ -226,7 +227,9 @@ class Upload:
                 try:
                     own.call(CheckCapacity(own.next_id(), *size, self._room.left_s, key), Capacity)
                     return
-                except Unreachable:
+                except Unreachable as error:
+                    if is_of_shard(error):
+                        raise
                     continue  # the daemon is restarted, perhaps; if it is not, this ends with the next connection
 
     def _copy(self, writer: ContentWriter, paths: list[str], splitting: Splitting) -> None:
@@ -252,7 +255,7 @@ class Upload:
                         break
                     except Unreachable as error:
                         # A shard that is away may have it; sent again, it could go to another one.
-                        if (is_again and self._room.left_s == 0.0) or error.cause:
+                        if is_of_shard(error) or (is_again and self._room.left_s == 0.0):
                             raise
                         is_again = True
         except Unreachable:

@@ -23,7 +23,7 @@ from opsq.settings import Settings, config_paths
 from opsq.store.database import Database
 from opsq.units import counted, format_duration, format_roughly
 from opsq.version import __version__
-from opsq.wire.messages import DaemonState, ReplicaState
+from opsq.wire.messages import UNREACHABLE, DaemonState, ReplicaState, ShardState
 
 _LINGER_DIR = Path("/var/lib/systemd/linger")
 _SYSTEMD_DIR = Path("/run/systemd/system")
@@ -98,9 +98,20 @@ def _disk(settings: Settings) -> Iterator[Fact]:
     yield Fact("room", is_enough, detail, advice)
 
 
+def _shard(shard: ShardState) -> Fact:
+    name = "shard" if shard.shard is None else f"shard {shard.shard}"
+    if shard.state == UNREACHABLE:
+        return Fact(name, False, f"{shard.address} does not answer", "Start it, or take it out of the addresses.")
+    advice = "Free some space: it accepts no submissions." if shard.state == "full" else ""
+    return Fact(name, not advice, f"{shard.address}, opsq {shard.server}, {shard.state}", advice)
+
+
 def _daemon(settings: Settings, state: DaemonState) -> Iterator[Fact]:
     advice = full_disk(state).hint if state.state == "full" else ""
-    yield Fact("daemon", not advice, f"process {state.pid}, opsq {state.server}, {state.state}", advice)
+    if state.shards:
+        yield from map(_shard, state.shards)
+    else:
+        yield Fact("daemon", not advice, f"process {state.pid}, opsq {state.server}, {state.state}", advice)
     if state.wal_kept_s:
         yield _long_log(state, settings)
     if state.replica is not None:

@@ -9,11 +9,19 @@ import pytest
 from opsq.daemon import doctor
 from opsq.filesystem import Space
 from opsq.settings import load
+from opsq.wire.messages import UNREACHABLE, ShardState
 
 
 def test_log_that_a_foreign_reader_keeps_is_wrong_and_says_how_to_find_it() -> None:
     state: Any = SimpleNamespace(
-        pid=1, server="0.1.0", state="running", consumers=[], wal_bytes=150 << 20, wal_kept_s=200.0, replica=None
+        shards=[],
+        pid=1,
+        server="0.1.0",
+        state="running",
+        consumers=[],
+        wal_bytes=150 << 20,
+        wal_kept_s=200.0,
+        replica=None,
     )
     settings: Any = SimpleNamespace(database_path="/queue/opsq.sqlite")
     found = {fact.check: fact for fact in doctor._daemon(settings, state)}
@@ -40,3 +48,11 @@ def test_room_is_wrong_when_the_daemon_accepts_no_submission(
     [room] = [fact for fact in doctor._disk(load({"state_dir": str(tmp_path)})) if fact.check == "room"]
     assert room.is_ok is is_enough
     assert bool(room.advice) is not is_enough
+
+
+def test_each_shard_is_a_fact_of_its_own() -> None:
+    shards = [ShardState(0, "/a", "running", "0.1.0"), ShardState(1, "/b", "full"), ShardState(None, "/c", UNREACHABLE)]
+    facts = list(map(doctor._shard, shards))
+    assert [(fact.check, fact.is_ok) for fact in facts] == [("shard 0", True), ("shard 1", False), ("shard", False)]
+    assert all(fact.advice for fact in facts[1:])
+    assert "/c does not answer" in facts[2].detail

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar, cast
@@ -127,13 +128,37 @@ class _Transport(asyncio.Protocol):
 
 
 async def _connected(connect: Callable[[Any], socket.socket], address: Target) -> socket.socket:
-    """What `connect` makes in a thread; closed by itself if nobody waits for it any more."""
-    dialling = asyncio.get_running_loop().run_in_executor(None, connect, address)
-    try:
-        return await asyncio.shield(dialling)
-    except asyncio.CancelledError:
-        dialling.add_done_callback(lambda _: None if dialling.exception() else dialling.result().close())
-        raise
+    """What `connect` makes in a thread of its own, which nobody waits for at the end of the process.
+
+    A socket that comes when it is not wanted any more is closed.
+    """
+    loop = asyncio.get_running_loop()
+    dialled: asyncio.Future[socket.socket] = loop.create_future()
+
+    def dial() -> None:
+        peer: socket.socket | None = None
+        failure: BaseException | None = None
+        try:
+            peer = connect(address)
+        except BaseException as error:  # noqa: BLE001  # it is raised by those who wait
+            failure = error
+        try:
+            loop.call_soon_threadsafe(finish, peer, failure)
+        except RuntimeError:  # the event loop has ended
+            if peer is not None:
+                peer.close()
+
+    def finish(peer: socket.socket | None, failure: BaseException | None) -> None:
+        if dialled.done():
+            if peer is not None:
+                peer.close()
+        elif peer is not None:
+            dialled.set_result(peer)
+        elif failure is not None:
+            dialled.set_exception(failure)
+
+    threading.Thread(target=dial, name="opsq-dial", daemon=True).start()
+    return await dialled
 
 
 async def _open(

@@ -5,7 +5,16 @@ It must not decide which they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+
+from opsq.wire.messages import ShardsMissing
+
+_EFFECTS = {
+    "missing": "what it has is missing",
+    "unchanged": "nothing was changed there",
+    "rules": "it gets the rules when it is back",
+    "waiting": "it is waited for",
+}
 
 
 class MissingShards:
@@ -17,14 +26,14 @@ class MissingShards:
 
     def __init__(self, say: Callable[[str], object] | None = None) -> None:
         self._say = say or _log
-        self._named: set[str] = set()
+        self._named: set[tuple[str, str]] = set()
 
-    def __call__(self, shards: Sequence[str]) -> None:
+    def __call__(self, push: ShardsMissing) -> None:
         """Say it of those of which it was not said before."""
-        for shard in shards:
-            if shard not in self._named:
-                self._named.add(shard)
-                self._say(f"shard {shard} did not answer: what it has is missing.")
+        for shard in push.shards:
+            if (shard, push.effect) not in self._named:
+                self._named.add((shard, push.effect))
+                self._say(f"shard {shard} did not answer: {_EFFECTS[push.effect]}.")
 
 
 def _log(text: str) -> None:

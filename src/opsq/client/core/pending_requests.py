@@ -192,7 +192,7 @@ class LinkBase:
                 self._on_push(reply)
             return
         if isinstance(reply, ShardsMissing):
-            self._missing(reply.shards)
+            self._missing(reply)
             return
         if isinstance(reply, ErrorReply) and reply.id == 0:  # it concerns the connection as a whole
             error = reply.error()

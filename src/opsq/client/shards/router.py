@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
@@ -36,6 +36,8 @@ _SCHEDULES = (
     m.TriggerSchedule,
     m.BackfillSchedule,
 )
+_CHANGES = (m.Requeue, m.Drop, m.Prune, m.Vacuum, m.ReleaseConsumer)
+Effect = Literal["missing", "unchanged", "rules", "waiting"]
 _RULES = (m.Pause, m.Resume, m.Limit, m.Unlimit, m.Weight)
 
 
@@ -96,7 +98,7 @@ class Router:
                 self._withdraw(request)
             case _ if isinstance(request, _HELD):
                 self._divide(request)
-            case _ if isinstance(request, _SCHEDULES):
+            case _ if isinstance(request, _SCHEDULES) or (isinstance(request, m.ShowSchedules) and request.name):
                 self._schedules.take(request, functools.partial(self._answer, request))
             case _ if (submission_id := _submission_of(request)) is not None:
                 self._pass_on(request, submission_id)
@@ -262,9 +264,10 @@ class Router:
             if missing and not found:
                 self._answer(request, missing[0].gone())
                 return
-            if missing:
-                self._say_missing(request.id, missing)
-            self._answer(request, gathered.merged(found))
+            answer = gathered.merged(found)
+            if missing and not isinstance(answer, m.ErrorReply):
+                self._say_missing(request.id, missing, _effect(request))
+            self._answer(request, answer)
 
         poll({numbered[number]: question for number, question in questions.items()}, known)
 
@@ -313,8 +316,15 @@ class Router:
             self._say(completing.second)
             completing.second = None
 
-    def _say_missing(self, request_id: int, shards: Sequence[Shard]) -> None:
-        self._say(m.ShardsMissing(request_id, [shard.name for shard in shards]))
+    def _say_missing(self, request_id: int, shards: Sequence[Shard], effect: Effect = "waiting") -> None:
+        self._say(m.ShardsMissing(request_id, [shard.name for shard in shards], effect))
+
+
+def _effect(request: Any) -> Effect:
+    """What it means for a request that a shard does not answer."""
+    if isinstance(request, _RULES):
+        return "rules"
+    return "unchanged" if isinstance(request, _CHANGES) else "missing"
 
 
 class _Completing:

@@ -83,7 +83,7 @@ class Connection:
         claim: Claim | None = None,
     ) -> None:
         self.address = address
-        self.on_missing: Callable[[list[str]], None] = MissingShards()
+        self.on_missing: Callable[[ShardsMissing], None] = MissingShards()
         """Told which shards of a queue of several have no part in the answer that follows, as people know them."""
         self._socket = peer
         self._ids = itertools.count(1)
@@ -262,7 +262,7 @@ class Connection:
             raise self._lost()
         for reply in self._reader.feed(received):
             if isinstance(reply, ShardsMissing):
-                self.on_missing(reply.shards)
+                self.on_missing(reply)
             else:
                 self._inbox.append(reply)
         return True

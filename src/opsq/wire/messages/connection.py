@@ -5,7 +5,7 @@ This file must not define anything about submissions or chunks.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -116,11 +116,13 @@ class Draining(Message):
 class ShardsMissing(Message):
     """Push, by a client over shards to itself: the answer to `request_id`, which follows, is without these.
 
-    Each by number and address, as `3 (b:7400)`; by its address alone, if it has never answered.
+    Each by number and address, as `3 (b:7400)`; by its address alone, if it has never answered. `effect`: what is asked
+    for is missing, what is to be changed is not, rules change when the shards are back, or they are waited for.
     """
 
     request_id: Id
     shards: list[str]
+    effect: Literal["missing", "unchanged", "rules", "waiting"] = "missing"
 
 
 Requests = Hello | Heartbeat | CancelWait

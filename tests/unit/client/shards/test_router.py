@@ -329,6 +329,27 @@ def test_answer_without_a_shard_that_is_away_says_so_first(routed: Routed) -> No
     assert listed == m.Listed(4, [], None)
 
 
+@pytest.mark.parametrize(
+    ("request_", "effect"),
+    [(m.Pause(4), "rules"), (m.Vacuum(4), "unchanged"), (m.Requeue(4, None), "unchanged"), (m.Dead(4), "missing")],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_the_absence_of_a_shard_means_is_told(routed: Routed, request_: Any, effect: str) -> None:
+    routed.take(request_)
+    routed.shards[1].lose_patience()
+    for number in (0, 2):
+        routed.shards[number].answer(m.DeadChunks(0, [], None) if effect == "missing" else m.Changed(0))
+    assert routed.said[0] == m.ShardsMissing(4, [routed.shards[1].name], effect)  # type: ignore[arg-type]
+
+
+def test_schedule_is_not_unknown_while_a_shard_that_may_have_it_is_away(routed: Routed) -> None:
+    routed.take(m.ShowSchedules(4, "nightly"))
+    for number in (0, 2):
+        routed.shards[number].answer(m.ErrorReply(0, "not_found", "No."))
+    routed.shards[1].lose_patience()
+    assert [reply.cause for reply in routed.said] == ["schedule_not_known"]
+
+
 def test_shard_that_was_never_reached_is_missing_in_lists(routed: Routed) -> None:
     routed.shards.all[1].number = None  # type: ignore[assignment]
     routed.take(m.List(4))
@@ -355,7 +376,7 @@ def test_request_that_concerns_one_daemon_is_refused_with_words(routed: Routed, 
     [reply] = routed.said
     assert (reply.id, reply.code, reply.cause) == (4, "usage", "one_shard_only")
     error = reply.error()
-    assert type(request_).__name__ not in error.message
+    assert error.message.split()[0] != type(request_).__name__
     assert "--address" in error.hint
     assert routed.asked == []
 

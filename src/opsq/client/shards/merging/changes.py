@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from opsq.client.shards.merging.gathering import Gathering
+from opsq.client.core.pending_requests import id_of
+from opsq.client.shards.merging.gathering import Gathering, Q, R
 from opsq.errors import Unreachable
 from opsq.wire import messages as m
 
@@ -55,13 +56,21 @@ class DeadSelection(Gathering[m.Requeue | m.Drop, m.Changed]):
         return replace(error, details={**error.details, "done": done})
 
 
-class Found(Gathering[m.Find, m.Found]):
-    """Which submission a key has made, wherever it is."""
+class _Whole(Gathering[Q, R]):
+    """A question whose answer may not be known without all shards."""
 
     def ask(self, shards: Sequence[int]) -> dict[int, m.Request]:
         """All of them."""
         self._shards = shards
         return super().ask(shards)
+
+    def _unknown(self, cause: str, missing: Iterable[int]) -> m.ErrorReply:
+        names = [*map(self.members.name, missing), *self.members.unreached]
+        return m.ErrorReply.of(id_of(self.request), Unreachable(cause=cause, shards=", ".join(names)))
+
+
+class Found(_Whole[m.Find, m.Found]):
+    """Which submission a key has made, wherever it is."""
 
     def answer(self, answers: dict[int, m.Found]) -> m.Reply:
         """The first that has it; that nobody has is not known as long as some have not answered."""
@@ -70,9 +79,7 @@ class Found(Gathering[m.Find, m.Found]):
         if ids or not (missing or self.members.unreached):
             is_withdrawn = not ids and all(found.is_withdrawn for found in answers.values())
             return m.Found(self.request.id, ids[0] if ids else None, is_withdrawn)
-        names = [*map(self.members.name, missing), *self.members.unreached]
-        error = Unreachable(f"Whether the key has made a submission is not known without {', '.join(names)}.")
-        return m.ErrorReply.of(self.request.id, error)
+        return self._unknown("found_unknown", missing)
 
 
 class Described(Gathering[m.Describe, m.Described]):
@@ -90,16 +97,19 @@ class Described(Gathering[m.Describe, m.Described]):
         return m.Described(self.request.id, described)
 
 
-class Checked(Gathering[m.Check, m.Checked]):
+class Checked(_Whole[m.Check, m.Checked]):
     """Whether all databases are sound."""
 
-    def answer(self, answers: dict[int, m.Checked]) -> m.Checked:
-        """All problems, each with its shard."""
+    def answer(self, answers: dict[int, m.Checked]) -> m.Reply:
+        """All problems, each with its shard; that there is none is not known as long as some have not answered."""
         problems = [
             f"{self.members.name(shard)}: {problem}"
             for shard, checked in answers.items()
             for problem in checked.problems
         ]
+        missing = [shard for shard in self._shards if shard not in answers]
+        if not problems and (missing or self.members.unreached):
+            return self._unknown("soundness_unknown", missing)
         return m.Checked(self.request.id, problems)
 
 

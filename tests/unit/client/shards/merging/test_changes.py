@@ -80,7 +80,7 @@ def test_whether_a_key_is_unknown_is_not_guessed_for_shards_that_did_not_answer(
     reply = merged(m.Find(9, b""), m.Found(1, None, False))
     assert isinstance(reply, m.ErrorReply)
     assert reply.code == "unreachable"
-    assert "shard 1 (b:1), shard 2 (c:1)" in reply.message
+    assert "shard 1 (b:1), shard 2 (c:1)" in reply.error().message
     assert merged(m.Find(9, b""), m.Found(1, 5, False)) == m.Found(9, 5, False)
 
 
@@ -134,7 +134,7 @@ def test_whether_a_key_is_unknown_is_not_guessed_for_a_shard_that_was_never_reac
     found.ask([0])
     reply = found.merged({0: m.Found(1, None, False)})
     assert isinstance(reply, m.ErrorReply)
-    assert "without b:1" in reply.message
+    assert "without b:1" in reply.error().message
 
 
 def test_dead_chunks_of_named_submissions_are_asked_of_all_as_any_may_have_moved() -> None:
@@ -148,3 +148,10 @@ def test_dead_chunks_of_named_submissions_are_asked_of_all_as_any_may_have_moved
 
 def test_a_shard_without_an_address_is_named_by_its_number() -> None:
     assert Members({}).name(3) == "shard 3"
+
+
+def test_soundness_is_not_known_without_a_shard_unless_there_is_a_problem_anyway() -> None:
+    reply = merged(m.Check(9), m.Checked(1, []))
+    assert isinstance(reply, m.ErrorReply)
+    assert "shard 1 (b:1), shard 2 (c:1) did not answer" in reply.error().message
+    assert merged(m.Check(9), m.Checked(1, ["Bad."])) == m.Checked(9, ["shard 0 (a:1): Bad."])
