@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from opsq.client.shards.placement import Placement
 from opsq.client.shards.placing import ROOM_ASKED, Placing
 from opsq.client.shards.shard_order import rendezvous
 from opsq.wire import messages as m
