@@ -20,7 +20,7 @@ from typing import NamedTuple
 from harness import Benchmark, Context, Row, alternate, main, median, paired_row, reported
 from opsq.client.shards.dialling import dial
 from opsq.wire.messages import (
-    Complete,
+    CompleteAndReserve,
     Completed,
     Completion,
     NewSubmission,
@@ -164,8 +164,8 @@ def _do(client: Client, load: _Load) -> None:
         for reply in client.replies():
             if isinstance(reply, Reserved):
                 sizes[request_id := client.next_id()] = loads.chunks_of(reply)
-                held = [loads.held(reply.reservation_id, grant) for grant in reply.grants]
-                requests += [Complete(request_id, list(map(Completion, held))), ask()]
+                completions = [Completion(loads.held(reply.reservation_id, grant)) for grant in reply.grants]
+                requests.append(CompleteAndReserve(request_id, completions, load.per_call, _ORDER, None))
             elif isinstance(reply, Completed):
                 done += sizes.pop(reply.id)
             elif isinstance(reply, Submitted):

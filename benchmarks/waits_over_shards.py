@@ -16,13 +16,14 @@ import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
+from typing import Any
 
 from harness import Benchmark, Context, Row, at_most, main, quantile, reported
 from opsq.wire.messages import CompleteAndReserve, Completion, NewSubmission, Reserve, Reserved, Submit, Submitted
 from ours import loads
-from ours.client import Client
-from ours.daemon import raise_descriptor_limit
-from ours.shards import address_of, open_client, running
+from ours.client import Client, connect
+from ours.daemon import Daemon, own_bytes, raise_descriptor_limit, settled_bytes
+from ours.shards import address_of, open_client, running, wait_parked
 
 _SHARDS = 16
 _PROCESSES = 2
@@ -40,14 +41,20 @@ def measure(context: Context) -> Iterator[Row]:
     with contextlib.ExitStack() as opened:
         shards = opened.enter_context(running(context.folder("shards"), _SHARDS, heartbeat_s="30"))
         producers = shards.connect_each(opened)
+        first = shards.daemons[0]
+        yield _connection(context, first)
+        before_bytes = settled_bytes(first, for_s=_SETTLED_S)
         context.say(f"{consumers_count} consumers park at {_SHARDS} shards")
         pipes = [
             _start(opened, [daemon.socket_path for daemon in shards.daemons], consumers_count // _PROCESSES // _CALLS)
             for _ in range(_PROCESSES)
         ]
-        for pipe in pipes:
-            pipe.recv()
-        time.sleep(_SETTLED_S)
+        wait_parked(producers, consumers_count)
+        parked_bytes = [_ask(pipe, "memory") for pipe in pipes]
+        grown_bytes = settled_bytes(first, for_s=_SETTLED_S) - before_bytes
+        at = f"{_SHARDS} shards, {consumers_count} consumers, {_CALLS} calls a client"
+        yield Row(f"{at}: memory of a shard for a parked call", "bytes", grown_bytes / consumers_count, reported())
+        yield Row(f"{at}: memory of a client for one", "bytes", sum(parked_bytes) / consumers_count, reported())
         one_by_one = context.size(1000, 200)
         rounds = context.size(40, 10)
         for what, submit, turns, pause_s, must in (
@@ -75,6 +82,18 @@ def measure(context: Context) -> Iterator[Row]:
             )
             where = f"{_SHARDS} shards, {consumers_count} consumers, {what}"
             yield Row(f"{where}: longest wait", "s", max(waits), must, note=note, samples={"ours": waits[:1000]})
+
+
+def _connection(context: Context, daemon: Daemon) -> Row:
+    """What an idle connection takes of a shard's memory."""
+    count = context.size(2000, 500)
+    context.say(f"{count} connections to one shard")
+    before_bytes = settled_bytes(daemon, for_s=_SETTLED_S)
+    with contextlib.ExitStack() as opened:
+        for _ in range(count):
+            opened.enter_context(connect(daemon))
+        grown_bytes = settled_bytes(daemon, for_s=_SETTLED_S) - before_bytes
+    return Row("memory of a shard for a connection", "bytes", grown_bytes / count, reported())
 
 
 Acknowledged = dict[int, float]
@@ -107,11 +126,15 @@ def _waits(pipes: list[Pipe], acknowledged: Acknowledged) -> tuple[list[float], 
     waits: list[float] = []
     used_s = 0.0
     for pipe in pipes:
-        pipe.send("tell")
-        got, used = pipe.recv()
+        got, used = _ask(pipe, "chunks")
         used_s += used
         waits += [max(at - acknowledged[submission_id], 0.0) for submission_id, at, count in got for _ in range(count)]
     return waits, used_s
+
+
+def _ask(pipe: Pipe, what: str) -> Any:
+    pipe.send(what)
+    return pipe.recv()
 
 
 # --- consumers ------------------------------------------------------------------------------------------------
@@ -128,21 +151,22 @@ def _start(opened: contextlib.ExitStack, paths: list[Path], routers_count: int) 
 
 
 def _consume(paths: list[Path], routers_count: int, pipe: Pipe) -> None:
-    """Park `_CALLS` calls with each router and take what comes; tell of each chunk when it came, when asked."""
+    """Park `_CALLS` calls with each router and take what comes; tell the memory used, or when each chunk came."""
     raise_descriptor_limit()
     got: list[tuple[int, float, int]] = []
+    before_bytes = own_bytes()
     with contextlib.ExitStack() as opened, selectors.DefaultSelector() as selector:
         for _ in range(routers_count):
             client = opened.enter_context(open_client(address_of(paths)))
             client.send([Reserve(client.next_id(), 1, _STRATEGY, None) for _ in range(_CALLS)])
             selector.register(client, selectors.EVENT_READ, client)
         selector.register(pipe, selectors.EVENT_READ)
-        pipe.send("parked")
         used_s = time.process_time()
         while True:
             for key, _ in selector.select():
-                if key.data is None:
-                    pipe.recv()
+                if key.data is None and pipe.recv() == "memory":
+                    pipe.send(own_bytes() - before_bytes)
+                elif key.data is None:
                     pipe.send((got, time.process_time() - used_s))
                     got, used_s = [], time.process_time()
                 else:

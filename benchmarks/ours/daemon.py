@@ -97,10 +97,7 @@ class Daemon:
 
     def anonymous_bytes(self) -> int:
         """Its own memory: RssAnon, which leaves out the pages of files (Linux)."""
-        for line in Path(f"/proc/{self.check_runs()}/status").read_text().splitlines():
-            if line.startswith("RssAnon:"):
-                return int(line.split()[1]) * 1024
-        raise RuntimeError("/proc tells no RssAnon")
+        return _anonymous_bytes(str(self.check_runs()))
 
     def cpu_s(self) -> float:
         """The processor seconds that it has used so far (Linux)."""
@@ -111,6 +108,18 @@ class Daemon:
         """The size of SQLite's log file, 0 if there is none."""
         path = Path(f"{self.database_path}-wal")
         return path.stat().st_size if path.exists() else 0
+
+
+def own_bytes() -> int:
+    """The memory of this process: RssAnon (Linux)."""
+    return _anonymous_bytes("self")
+
+
+def _anonymous_bytes(process: str) -> int:
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("/proc tells no RssAnon")
 
 
 def settled_bytes(daemon: Daemon, *, for_s: float = 3.0) -> int:

@@ -21,6 +21,8 @@ from ours.client import Client, connect
 from ours.daemon import Daemon
 from ours.loads import held
 
+_PARKED_S = 120.0
+
 
 class Shards:
     """Running daemons with the numbers from 0. Started by `running`."""
@@ -92,6 +94,20 @@ def counted_messages() -> Iterator[Callable[[], int]]:
         yield lambda: count
 
 
+def wait_parked(producers: Sequence[Client], calls_count: int) -> None:
+    """Wait until so many calls are parked at each shard, of which `producers` are direct connections.
+
+    Raises:
+        RuntimeError: they are not within two minutes.
+    """
+    deadline = time.monotonic() + _PARKED_S
+    for producer in producers:
+        while producer.call(Status(producer.next_id()), DaemonState).parked_count != calls_count:
+            if time.monotonic() > deadline:
+                raise RuntimeError("consumers do not park at all shards")
+            time.sleep(0.001)
+
+
 class Parked:
     """Clients over shards with one call each, which take what comes, one chunk a call, complete it and park again.
 
@@ -108,17 +124,8 @@ class Parked:
         self.wait_parked()
 
     def wait_parked(self) -> None:
-        """Wait until all are parked at all shards.
-
-        Raises:
-            RuntimeError: they are not within a minute.
-        """
-        deadline = time.monotonic() + 60
-        for producer in self._producers:
-            while producer.call(Status(producer.next_id()), DaemonState).parked_count != len(self._clients):
-                if time.monotonic() > deadline:
-                    raise RuntimeError("consumers do not park at all shards")
-                time.sleep(0.001)
+        """Wait until all are parked at all shards; raises as `wait_parked`."""
+        wait_parked(self._producers, len(self._clients))
 
     def take(self, chunks_count: int) -> None:
         """Work until so many chunks are completed."""
