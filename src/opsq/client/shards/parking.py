@@ -28,6 +28,8 @@ MOVE_S = 0.25
 that waits at a shard on average, because the more there are, the less likely a shard has none."""
 MOVE_LIMIT_S = 30.0
 """And at most so long."""
+STAY_S = 0.1
+"""How often a call that follows a completion moves on though its shard has more: else the others would starve."""
 PROBE_S = 1.0
 """How long the answer of one that is asked first may take until the call waits at the others too."""
 _COMPANY_LIMIT = 10
@@ -56,14 +58,18 @@ class Parking:
         self._say_missing = say_missing
         self._calls: dict[int, _Call] = {}
         self._turn = random.randrange(1 << 16)  # of many clients that start at once, each begins at another shard
+        self._moved_at = 0.0
         self._company = 2.0  # how many others wait at a shard, as shards have told recently
         self._dry: set[Shard] = set()  # had nothing when they were asked last
         self._untold: dict[int, SubmissionContent] = {}  # came with chunks that were given back
 
-    def reserve(self, request: Reserve) -> None:
-        """Begin a call."""
+    def reserve(self, request: Reserve, last: Shard | None = None) -> None:
+        """Begin a call; `last`: where the client completes chunks in the same turn.
+
+        That shard is asked first: both messages travel in one frame, and what many do at once remains one commit.
+        """
         self._calls[request.id] = call = _Call(self, request)
-        call.begin()
+        call.begin(last if last is not None and self._may_stay(last) else None)
 
     def cancel(self, request_id: int) -> bool:
         """End a call now, as `CancelWait` does; False: there is none with this id."""
@@ -90,6 +96,13 @@ class Parking:
         self.look_again()
 
     # --- for calls ---
+
+    def _may_stay(self, shard: Shard) -> bool:
+        now = time.monotonic()
+        if now - self._moved_at >= STAY_S:
+            self._moved_at = now
+            return False
+        return shard not in self._dry
 
     def next_turn(self) -> int:
         """At which shard the next call begins: at another one each time."""
@@ -159,9 +172,13 @@ class _Call:
         self._has_told = False
         self._will_move = False
 
-    def begin(self) -> None:
-        """Ask, one after the other, those that may have something; then park."""
-        self._next = sorted(self._places(), key=self._parking.is_dry)
+    def begin(self, first: Shard | None) -> None:
+        """Ask, one after the other, those that may have something; then park.
+
+        Args:
+            first: begin with this one.
+        """
+        self._next = sorted(self._places(), key=lambda shard: (shard is not first, self._parking.is_dry(shard)))
         if self.request.wait_s != 0:  # else what is given back to one could be what is looked for by the next call
             self._next = [shard for shard in self._next if not self._parking.is_dry(shard)]
         if self._deadline < math.inf:

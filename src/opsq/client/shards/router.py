@@ -235,8 +235,13 @@ class Router:
     def _complete_and_reserve(self, request: m.CompleteAndReserve) -> None:
         self._completing[request.id] = _Completing()
         self._divide(m.Complete(request.id, request.completions))
+        held = [completion.held for completion in request.completions[-1:]]
+        last = next((self._shards.numbered(self._shards.owner(one.submission_id)) for one in held), None)
         self._parking.reserve(
-            m.Reserve(request.id, request.count, request.strategy, request.wait_s, request.lease_s, request.until_empty)
+            m.Reserve(
+                request.id, request.count, request.strategy, request.wait_s, request.lease_s, request.until_empty
+            ),
+            last,
         )
 
     # --- all shards ---

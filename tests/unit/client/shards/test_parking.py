@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from opsq.client.shards import parking
 from opsq.client.shards.parking import PARKED_AT, Parking
 from opsq.wire import messages as m
 from unit.client.shards.fake_shards import EMPTY, NOTHING, FakeShard, FakeShards, granted
@@ -376,3 +377,18 @@ def test_call_that_may_not_wait_asks_one_after_the_other_those_that_had_nothing_
     assert len(calls.said) == 2
     calls.reserve(3, wait_s=0.0)
     assert len([shard for shard in calls.asked if any(isinstance(one, m.Reserve) for one in shard.questions)]) == 1
+
+
+@pytest.mark.parametrize(("stay_s", "is_first"), [(1e9, True), (0.0, False)])
+def test_call_that_follows_a_completion_asks_its_shard_first_but_moves_on_now_and_then(
+    calls: Calls, monkeypatch: pytest.MonkeyPatch, stay_s: float, is_first: bool
+) -> None:
+    monkeypatch.setattr(parking, "STAY_S", stay_s)
+    firsts = []
+    for call_id in range(6):
+        last: Any = calls.shards[1]
+        calls.parking.reserve(m.Reserve(call_id, 5, "Random", None), last)
+        [shard] = calls.asked
+        firsts.append(shard.number)
+        shard.answer(granted(shard.number))
+    assert (set(firsts) == {1}) is is_first
