@@ -20,24 +20,42 @@ Chunk = tuple[int, float]
 """Its shard, and when it came there."""
 
 
+class Event:
+    """What happens at an instant."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call: Callable[[], None] | None = call
+
+    def happen(self) -> None:
+        """Have it happen, unless it was cancelled."""
+        if self._call is not None:
+            self._call()
+
+    def cancel(self) -> None:
+        """Do not have it happen."""
+        self._call = None
+
+
 class Clock:
     """What happens when, in seconds."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
-        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._events: list[tuple[float, int, Event]] = []
         self._order = itertools.count()
 
-    def later(self, seconds: float, call: Callable[[], None]) -> None:
+    def later(self, seconds: float, call: Callable[[], None]) -> Event:
         """Call something in so many seconds."""
-        heapq.heappush(self._events, (self.now_s + seconds, next(self._order), call))
+        event = Event(call)
+        heapq.heappush(self._events, (self.now_s + seconds, next(self._order), event))
+        return event
 
     def run(self, seconds: float) -> None:
         """Let so much time pass."""
         end_s = self.now_s + seconds
         while self._events and self._events[0][0] <= end_s:
-            self.now_s, _, call = heapq.heappop(self._events)
-            call()
+            self.now_s, _, event = heapq.heappop(self._events)
+            event.happen()
         self.now_s = end_s
 
 

@@ -76,6 +76,7 @@ REFUSALS: dict[str, str] = {
         "Of {count:submission}, {stored} are stored, and a shard has refused others: {why}\n"
         "Submit them again: those that are stored are not stored twice."
     ),
+    "no_such_shards": "None of the chosen shards is among the addresses, which are those of shards {shards}.",
     "one_shard_only": (
         "{request:act} concerns one daemon, and the address names several.\nName one alone, with --address or --socket."
     ),

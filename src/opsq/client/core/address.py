@@ -39,12 +39,14 @@ class ShardedAddress(NamedTuple):
         file: has an address on each line instead, and is read again when it changes; empty: there is none.
         shard_by: the key of the metadata whose value says where a submission goes; empty: where there is most room.
         served: consumers take chunks of these shards only; empty: of all.
+        tls_files: for addresses with TLS in the file that name none: of the CA, and of this side's certificate and key.
     """
 
     parts: tuple[str | tuple[str, int] | TlsAddress, ...]
     file: str = ""
     shard_by: str = ""
     served: frozenset[int] = frozenset()
+    tls_files: tuple[str, str, str] = ("", "", "")
 
 
 Address = str | tuple[str, int] | TlsAddress
@@ -98,8 +100,12 @@ def parse_target(text: str) -> Target:
     return ShardedAddress(_each(text.split(",")))
 
 
-def read_addresses(path: str) -> tuple[Address, ...]:
+def read_addresses(path: str, tls_files: tuple[str, str, str] = ("", "", "")) -> tuple[Address, ...]:
     """The addresses in a file: one on each line, without empty lines and those that begin with #.
+
+    Args:
+        path: of the file.
+        tls_files: see `ShardedAddress`.
 
     Raises:
         UsageError: one cannot be understood, two are the same, or there is none.
@@ -110,7 +116,8 @@ def read_addresses(path: str) -> tuple[Address, ...]:
             lines = [line.strip() for line in file]
     except OSError as error:
         raise InputUnreadable(f"The addresses of the shards cannot be read: {path}: {error.strerror}.") from error
-    return _each([line for line in lines if line and not line.startswith("#")], path)
+    found = _each([line for line in lines if line and not line.startswith("#")], path)
+    return tuple(_with_files(address, *tls_files) for address in found)
 
 
 def _each(texts: list[str], path: str = "") -> tuple[Address, ...]:
@@ -163,9 +170,10 @@ def address_of(settings: Settings) -> Target:
 def complete(address: Target, settings: Settings) -> Target:
     """An address with what it does not say itself and the settings do: files for TLS, and what concerns shards."""
     if not isinstance(address, ShardedAddress):
-        return _with_files(address, settings)
+        return _with_files(address, *_files_of(settings))
     return address._replace(
-        parts=tuple(_with_files(part, settings) for part in address.parts),
+        parts=tuple(_with_files(part, *_files_of(settings)) for part in address.parts),
+        tls_files=_files_of(settings),
         shard_by=address.shard_by or settings.shard_by,
         served=address.served or settings.shards,
     )
@@ -180,15 +188,18 @@ def is_local(address: Target) -> bool:
     return all(isinstance(part, str) for part in (address.parts if isinstance(address, ShardedAddress) else [address]))
 
 
-def _with_files(address: Address, settings: Settings) -> Address:
-    """An address with the files of the settings for TLS that it does not name itself."""
+def _files_of(settings: Settings) -> tuple[str, str, str]:
+    return settings.tls_ca_file, settings.tls_client_cert_file, settings.tls_client_key_file
+
+
+def _with_files(address: Address, ca_file: str, cert_file: str, key_file: str) -> Address:
+    """An address with the files for TLS that it does not name itself."""
     if not isinstance(address, TlsAddress):
         return address
-    own = (settings.tls_client_cert_file, settings.tls_client_key_file)
     return address._replace(
-        ca_file=address.ca_file or settings.tls_ca_file,
-        cert_file=address.cert_file or own[0],
-        key_file=address.key_file or (own[1] if not address.cert_file else ""),
+        ca_file=address.ca_file or ca_file,
+        cert_file=address.cert_file or cert_file,
+        key_file=address.key_file or (key_file if not address.cert_file else ""),
     )
 
 

@@ -67,7 +67,7 @@ class _Transport(asyncio.Protocol):
         try:
             self._on_replies(list(self._reader.feed(data)))
         except ProtocolError as error:
-            self.close()
+            self.abort()
             self._end(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -110,6 +110,11 @@ class _Transport(asyncio.Protocol):
         """End the connection."""
         if self._transport is not None:
             self._transport.close()
+
+    def abort(self) -> None:
+        """End the connection without sending what the other side does not take."""
+        if self._transport is not None:
+            self._transport.abort()
 
     async def closed(self) -> None:
         """Wait until the socket is closed, which with TLS takes a farewell, and for that only a second."""
@@ -289,12 +294,16 @@ class AsyncLink(LinkBase):
 
     def _send_unsent(self) -> None:
         unsent, self._unsent = self._unsent, []
-        if not unsent or self._transport is None:
+        self._write(unsent)
+
+    def _write(self, requests: list[Request]) -> None:
+        """Send requests; one that is too long for this daemon is answered with that."""
+        if not requests or self._transport is None:
             return
         try:
-            self._transport.write(unsent)
-        except UsageError:  # one of them is too long
-            for request in unsent:
+            self._transport.write(requests)
+        except UsageError:
+            for request in requests:
                 try:
                     self._transport.write([request])
                 except UsageError as error:
@@ -417,8 +426,7 @@ class AsyncLink(LinkBase):
         self._transport = transport
         held, started = self._holdings() if self._holdings is not None else ([], [])
         again = self._pending.resent(held, started, self._on_reclaimed)
-        if again:
-            transport.write(again)
+        self._write(again)
         self._plan_beat()
         self._tell_state(None)
 
@@ -456,6 +464,8 @@ class AsyncLink(LinkBase):
             except OpsqError as error:
                 self._tell_state(error)
                 self._fail_all(error)
+            except (OSError, ValueError) as error:  # such as a name that no host can have
+                self._tell_state(Unreachable(f"{show_address(self._address)} cannot be reached: {error}."))
             if self._transport is None:
                 await asyncio.sleep(pauses.next_s())
         self.wake()
@@ -476,7 +486,7 @@ class AsyncLink(LinkBase):
         if self._transport is not None and self._count_beat(time.monotonic()):
             self._transport.write([Heartbeat(self.next_id())])
         elif self._transport is not None:
-            self._transport.close()
+            self._transport.abort()  # it may never take what is still to be sent
         self._plan_beat()
 
     def _tell_state(self, problem: OpsqError | None) -> None:

@@ -13,12 +13,14 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from msgspec.structs import replace
 
 from opsq.client.shards.poll import is_gone
 from opsq.client.shards.shard import QUESTION_S, Shard
 from opsq.client.shards.shard_set import ShardSet
+from opsq.errors import BY_CODE, UsageError
 from opsq.wire.messages import ErrorReply, Reply, Reserve, Reserved, SubmissionContent
 
 PARKED_AT = 16
@@ -32,7 +34,20 @@ STAY_S = 0.1
 """How often a call that follows a completion moves on though its shard has more: else the others would starve."""
 PROBE_S = 1.0
 """How long the answer of one that is asked first may take until the call waits at the others too."""
+RETRY_S = 1.0
+"""After how long a shard is asked again that could not take part, as when its disk is full."""
 _COMPANY_LIMIT = 10
+
+
+class Timer(Protocol):
+    """What is to be called later."""
+
+    def cancel(self) -> None:
+        """Do not call it."""
+
+
+Later = Callable[[float, Callable[[], None]], Timer]
+"""Has something called in so many seconds."""
 
 
 class Parking:
@@ -42,7 +57,7 @@ class Parking:
         shards: that may be asked.
         say: gives the client its answer.
         say_missing: tells it, once a call, which shards it waits for in vain.
-        later: calls something in so many seconds.
+        later: see `Later`.
     """
 
     def __init__(
@@ -50,7 +65,7 @@ class Parking:
         shards: ShardSet,
         say: Callable[[Reply], None],
         say_missing: Callable[[int, Sequence[Shard]], None],
-        later: Callable[[float, Callable[[], None]], object],
+        later: Later,
     ) -> None:
         self.shards = shards
         self.later = later
@@ -84,6 +99,11 @@ class Parking:
         if call is not None:
             call.abandon()
 
+    def end(self) -> None:
+        """End all calls; nobody wants an answer."""
+        for request_id in list(self._calls):
+            self.abandon(request_id)
+
     def look_again(self) -> None:
         """A shard has come, or gone: calls that wait park there too, or wait for it no more."""
         for call in list(self._calls.values()):
@@ -91,6 +111,7 @@ class Parking:
 
     def chosen_anew(self) -> None:
         """Shards were added, or removed: nobody is to wait at those any more."""
+        self._dry.intersection_update(self.shards.served)
         for call in list(self._calls.values()):
             call.leave()
         self.look_again()
@@ -171,6 +192,8 @@ class _Call:
         self._is_cancelled = False
         self._has_told = False
         self._will_move = False
+        self._timers: list[Timer] = []
+        self._errors: dict[Shard, ErrorReply] = {}  # of those that would take part, and cannot
 
     def begin(self, first: Shard | None) -> None:
         """Ask, one after the other, those that may have something; then park.
@@ -178,6 +201,10 @@ class _Call:
         Args:
             first: begin with this one.
         """
+        if not self._parking.shards.served:
+            numbers = ", ".join(map(str, sorted(self._parking.shards.numbers or [])))
+            self._finish(ErrorReply.of(0, UsageError(cause="no_such_shards", shards=numbers)))
+            return
         self._next = sorted(self._places(), key=lambda shard: (shard is not first, self._parking.is_dry(shard)))
         if self.request.wait_s != 0:  # else what is given back to one could be what is looked for by the next call
             self._next = [shard for shard in self._next if not self._parking.is_dry(shard)]
@@ -197,7 +224,7 @@ class _Call:
                 shard = self._next.pop(0)
                 self._probed.add(shard)
                 self._ask(shard, 0.0)
-                self._parking.later(PROBE_S, lambda: self._go_on(shard))
+                self._later(PROBE_S, lambda: self._go_on(shard))
             return
         wait_s = None if self._deadline == math.inf else max(self._deadline - time.monotonic(), 0.0)
         for rank, shard in enumerate(self._places()):
@@ -207,12 +234,13 @@ class _Call:
         self._end_if_over()
         if self._is_limited and not self._will_move and len(self._parking.shards.served) > PARKED_AT:
             self._will_move = True
-            self._parking.later(self._parking.move_s, self._move)
+            self._later(self._parking.move_s, self._move)
         self._tell_missing()
 
     def _places(self) -> list[Shard]:
         """Where the call should be parked now, in the order of its ranks."""
-        reached = (shard for shard in self._parking.order(self._turn) if shard.hands_out)
+        order = self._parking.order(self._turn)
+        reached = (shard for shard in order if shard.hands_out and shard not in self._errors)
         return list(itertools.islice(reached, PARKED_AT if self._is_limited else None))
 
     def _go_on(self, silent: Shard) -> None:
@@ -248,10 +276,19 @@ class _Call:
         """Ask nobody any more; what is granted is given back."""
         self._is_answered = True
         self._cancel_all()
+        self._cancel_timers()
+
+    def _cancel_timers(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
 
     def _end_within(self, wait_s: float) -> None:
         """A shard may never say that the time is over: it is away, or hangs."""
-        self._parking.later(max(wait_s, 0.0) + QUESTION_S, self._end_late)
+        self._later(max(wait_s, 0.0) + QUESTION_S, self._end_late)
+
+    def _later(self, delay_s: float, call: Callable[[], None]) -> None:
+        self._timers.append(self._parking.later(delay_s, call))
 
     def _end_late(self) -> None:
         if not self._is_answered:
@@ -274,9 +311,23 @@ class _Call:
         elif isinstance(reply, Reserved) and reply.grants:
             self._finish(reply, shard)
         elif isinstance(reply, ErrorReply) and not is_gone(reply):
-            self._finish(reply)
+            self._refused(shard, reply)
         else:
             self.look_again()
+
+    def _refused(self, shard: Shard, error: ErrorReply) -> None:
+        """A mistake in the call is one everywhere; what is wrong with one shard alone is left to the others."""
+        self._errors[shard] = error
+        is_mistake = issubclass(BY_CODE.get(error.code, UsageError), UsageError)
+        if is_mistake or not self._places():
+            self._finish(error)
+        else:
+            self._later(RETRY_S, lambda: self._retry(shard))
+            self.look_again()
+
+    def _retry(self, shard: Shard) -> None:
+        self._errors.pop(shard, None)
+        self.look_again()
 
     def leave(self) -> None:
         """End the wait at shards that are not among the addresses any more."""
@@ -308,6 +359,7 @@ class _Call:
     def _finish(self, reply: Reply, shard: Shard | None = None) -> None:
         self._is_answered = True
         self._next.clear()
+        self._cancel_timers()
         self._parking.answer(self, reply, shard)
         self._cancel_all()
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from opsq.client.core.address import show_address
 from opsq.client.shards.merging import Cursors, Members, gathering
-from opsq.client.shards.parking import Parking
+from opsq.client.shards.parking import Later, Parking
 from opsq.client.shards.placement import Placement
 from opsq.client.shards.placing import Placing
 from opsq.client.shards.poll import Replies, code_of, is_gone, poll
@@ -56,7 +56,7 @@ class Router:
         shards: ShardSet,
         say: Callable[[m.Reply], None],
         wall_ms: Callable[[], int],
-        later: Callable[[float, Callable[[], None]], object],
+        later: Later,
     ) -> None:
         self._shards = shards
         self._say = say
@@ -98,6 +98,8 @@ class Router:
                 self._withdraw(request)
             case _ if isinstance(request, _HELD):
                 self._divide(request)
+            case _ if isinstance(request, _RULES):
+                self._repair.then(functools.partial(self._gather, request))
             case _ if isinstance(request, _SCHEDULES) or (isinstance(request, m.ShowSchedules) and request.name):
                 self._schedules.take(request, functools.partial(self._answer, request))
             case _ if (submission_id := _submission_of(request)) is not None:
@@ -116,6 +118,10 @@ class Router:
         for completing in list(self._completing.values()):
             self._say_second(completing)
         self._parking.look_again()
+
+    def end(self) -> None:
+        """The client has gone: nobody waits for chunks any more."""
+        self._parking.end()
 
     def chosen_anew(self) -> None:
         """Shards were added, or removed."""

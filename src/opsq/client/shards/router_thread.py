@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import logging
 import os
 import socket
 import threading
@@ -20,7 +21,7 @@ from opsq.client.core.address import ShardedAddress
 from opsq.client.shards.router import Router
 from opsq.client.shards.shard import Shard
 from opsq.client.shards.shard_set import ShardSet, joint_welcome
-from opsq.errors import OpsqError, ProtocolError
+from opsq.errors import Bug, OpsqError, ProtocolError
 from opsq.wire.frames import ImpossibleRequest, request_reader
 from opsq.wire.messages import Draining, ErrorReply, Hello, Reply, Request, Revoked
 from opsq.wire.reply_frames import write_replies
@@ -133,7 +134,7 @@ class _RouterEnd(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             for request in self._reader.feed(data):
-                self._take(request)
+                self._take_safely(request)
         except ProtocolError as error:
             self._end_with(ErrorReply.of(0, error))
         self._hold_back()
@@ -143,7 +144,15 @@ class _RouterEnd(asyncio.Protocol):
         self.is_left.set()
         for timer in self._timers:
             timer.cancel()
+        if self._router is not None:
+            self._router.end()
         self._spawn(self._leave())
+
+    def _take_safely(self, request: Request | ImpossibleRequest) -> None:
+        try:
+            self._take(request)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the client gets an answer, and the others go on
+            self._say(ErrorReply.of(getattr(request, "id", 0) or 0, _bug(error)))
 
     def _take(self, request: Request | ImpossibleRequest) -> None:
         if isinstance(request, ImpossibleRequest):
@@ -203,7 +212,8 @@ class _RouterEnd(asyncio.Protocol):
     def _changed(self, shard: Shard) -> None:
         if self._router is not None:
             if self._shards is not None and not shard.is_away and (problem := self._shards.problem()) is not None:
-                self._end_with(ErrorReply.of(0, problem))
+                logging.getLogger("opsq").warning("%s is left out. %s", shard.name, problem)
+                self._spawn(self._leave_out(shard))
                 return
             self._router.changed(shard)
         elif self._shards is not None:
@@ -229,6 +239,14 @@ class _RouterEnd(asyncio.Protocol):
         early, self._early = self._early, []
         for request in early:
             self._take(request)
+
+    async def _leave_out(self, shard: Shard) -> None:
+        """Do without a shard that came later and does not fit to the others."""
+        if self._shards is not None:
+            self._shards.leave_out(shard)
+            await shard.close()
+        if self._router is not None:
+            self._router.chosen_anew()
 
     def _pushed(self, shard: Shard, push: Revoked | Draining) -> None:
         if self._router is not None:
@@ -267,9 +285,5 @@ class _RouterEnd(asyncio.Protocol):
 
 
 def _bug(error: Exception) -> OpsqError:
-    import logging
-
-    from opsq.errors import Bug
-
     logging.getLogger("opsq").error("internal error (bug):", exc_info=error)
     return Bug("The router met an internal error (bug).")

@@ -6,6 +6,8 @@ than another has is given all the rules of that one. Only operators may, so only
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from opsq.client.shards.poll import Replies, poll
 from opsq.client.shards.shard import QUESTION_S, Shard
 from opsq.client.shards.shard_set import ShardSet
@@ -21,6 +23,15 @@ class RulesRepair:
 
     def __init__(self, shards: ShardSet) -> None:
         self._shards = shards
+        self._running_count = 0
+        self._held: list[Callable[[], None]] = []
+
+    def then(self, change: Callable[[], None]) -> None:
+        """Change rules once no shard is being brought up to date: it would have the newest revision before that."""
+        if self._running_count:
+            self._held.append(change)
+        else:
+            change()
 
     def compare(self) -> None:
         """All have just said which revision they have: if they differ, whoever is behind is given the rules."""
@@ -39,6 +50,7 @@ class RulesRepair:
 
     def _repair(self, sources: list[Shard]) -> None:
         """Have all the rules of that one of the sources that has the newest."""
+        self._running_count += 1
         poll(dict.fromkeys(sources, ShowRules(0)), self._compare, QUESTION_S)
 
     def _compare(self, replies: Replies) -> None:
@@ -46,13 +58,21 @@ class RulesRepair:
         for shard, reply in found.items():
             shard.rules_revision = reply.revision
         if not found:
+            self._ended({})
             return
         newest = max(found.values(), key=lambda reply: reply.revision)
         rules = PutRules(0, newest.revision, newest.pauses, newest.limits, newest.weights)
-        for shard in self._present():
-            if shard.rules_revision < newest.revision:
-                shard.rules_revision = newest.revision
-                shard.ask(rules, lambda _: None, QUESTION_S)
+        behind = [shard for shard in self._present() if shard.rules_revision < newest.revision]
+        for shard in behind:
+            shard.rules_revision = newest.revision
+        poll(dict.fromkeys(behind, rules), self._ended, QUESTION_S)
+
+    def _ended(self, _: Replies) -> None:
+        self._running_count -= 1
+        if not self._running_count:
+            held, self._held = self._held, []
+            for change in held:
+                change()
 
 
 def _revision(shard: Shard) -> tuple[int, int]:

@@ -7,6 +7,7 @@ when its machine hangs. It must not decide which shard is asked.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import time
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from opsq.client.core.async_link import AsyncLink
 from opsq.client.core.pending_requests import OnReply, id_of
 from opsq.client.core.transport import connected_socket
 from opsq.client.shards.holdings import Holdings
-from opsq.errors import OpsqError, Unreachable
+from opsq.errors import OpsqError, ProtocolError, Unreachable
 from opsq.wire.messages import (
     CancelWait,
     ChunkMask,
@@ -82,6 +83,9 @@ class Shard:
         """It is about to end, and hands nothing out."""
         self.holdings = Holdings()
         self._away_since: float | None = time.monotonic()
+        self._came_at = 0.0
+        self._away_before: float | None = None
+        """Since when it was away before it came, until it has answered something."""
         self._asked: dict[int, float] = {}  # request → how long it may be away
         self._answers: dict[int, OnReply] = {}
         self._prompt: set[int] = set()  # what should be answered at once
@@ -146,11 +150,10 @@ class Shard:
 
         Args:
             patience_s: how long the shard may be away until the answer is `Unreachable`; infinite: for ever.
-
-        After `close` nothing is asked, and nothing answered.
         """
         request_id = self.link.next_id()
         if self.link.is_closed:
+            asyncio.get_running_loop().call_soon(on_reply, replace(self.gone(), id=request_id))
             return request_id
         self._asked[request_id] = patience_s
         self._answers[request_id] = on_reply
@@ -210,18 +213,22 @@ class Shard:
         on_reply = self._answers.pop(request_id, None)
         if isinstance(reply, ErrorReply) and self.is_away and not self.is_silent:  # the connection has failed
             reply = replace(self.gone(), id=request_id)
-        if on_reply is not None:
+        self._away_before = None
+        if on_reply is None:
+            if isinstance(reply, Reserved) and reply.grants:
+                self.give_back(reply)
+            return
+        try:
             on_reply(reply)
-        elif isinstance(reply, Reserved) and reply.grants:
-            self.give_back(reply)
+        except Exception as error:  # of whatever kind it is: a shard may answer anything
+            logging.getLogger("opsq").exception("%s has answered what makes no sense here:", self.name)
+            on_reply(ErrorReply.of(request_id, ProtocolError(f"Shard {self.name}: {error!r}")))
 
     def _reclaimed(self, reply: Reply) -> None:
         """Chunks that others have reserved meanwhile are the client's no more."""
         if isinstance(reply, Completed):
             for refusal in reply.refusals:
-                self._pushed(
-                    Revoked([ChunkMask(refusal.submission_id, refusal.block, refusal.mask)], "reservation_lost")
-                )
+                self._pushed(Revoked([ChunkMask(refusal.submission_id, refusal.block, refusal.mask)], refusal.code))
 
     def _pushed(self, push: Revoked | Draining) -> None:
         if isinstance(push, Revoked):
@@ -233,7 +240,8 @@ class Shard:
     def _changed(self, problem: OpsqError | None) -> None:
         self.problem = problem
         if problem is None:
-            self._away_since = None
+            self._away_before, self._away_since = self._away_since, None
+            self._came_at = time.monotonic()
             self.is_draining = False
             self.welcome = self.link.welcome
             self.number = self.welcome.shard
@@ -246,7 +254,9 @@ class Shard:
                 self.link.give_up(request_id)
             self._late.clear()
             if self._away_since is None:
-                self._away_since = time.monotonic()
+                now = time.monotonic()
+                has_only_greeted = self._away_before is not None and now - self._came_at < SILENCE_S
+                self._away_since = self._away_before if has_only_greeted else now
                 self._have_patience()
         self._on_change(self)
 

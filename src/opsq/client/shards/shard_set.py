@@ -26,11 +26,19 @@ class ShardSet:
     def __init__(self, address: ShardedAddress, open_shard: Callable[[Address], Shard]) -> None:
         self.address = address
         self._open_shard = open_shard
-        self._read = self._stamp()
-        self._shards = {part: open_shard(part) for part in address.parts}
+        self._read: tuple[int, int, int] | None = None
+        self._shards = {part: open_shard(part) for part in self._parts()}
         self._leaving: list[Shard] = []
         self._by_number: dict[int | None, Shard] = {}  # as it was found last
         self._moved: dict[int, int] = {}
+
+    def _parts(self) -> tuple[Address, ...]:
+        """The addresses: those that the file has now, which may have changed since they were read."""
+        self._read = self._stamp()
+        try:
+            return read_addresses(self.address.file, self.address.tls_files) if self._read else self.address.parts
+        except OpsqError:
+            return self.address.parts
 
     def __iter__(self) -> Iterator[Shard]:
         """Those that are to be used; whether one can be reached now it says itself."""
@@ -122,13 +130,18 @@ class ShardSet:
         if (stamp := self._stamp()) == self._read:
             return False
         self._read = stamp
-        parts = read_addresses(self.address.file)
+        parts = read_addresses(self.address.file, self.address.tls_files)
         for gone in self._shards.keys() - set(parts):
             self._leaving.append(self._shards.pop(gone))
         for part in parts:
             if part not in self._shards:
                 self._shards[part] = self._open_shard(part)
         return True
+
+    def leave_out(self, shard: Shard) -> None:
+        """Use a shard no more, until its address is read again."""
+        self._shards = {part: one for part, one in self._shards.items() if one is not shard}
+        self._by_number.clear()
 
     def take_idle(self) -> list[Shard]:
         """Those that leave and with which nothing is to be done any more, or which have left; the caller's to close."""
@@ -147,7 +160,7 @@ class ShardSet:
         try:
             found = os.stat(self.address.file) if self.address.file else None
         except OSError:
-            return self._read if hasattr(self, "_read") else None
+            return self._read
         return None if found is None else (found.st_mtime_ns, found.st_ino, found.st_size)
 
 

@@ -15,6 +15,21 @@ from opsq.wire import messages as m
 WELCOME = m.Welcome(0, m.VERSION, "0", "c", 10.0, 1 << 20, 1 << 20, True, True, "/store", "mark")
 
 
+class FakeTimer:
+    """What is to be called later: when the test calls it, unless it was cancelled."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+        self.is_cancelled = False
+
+    def __call__(self) -> None:
+        if not self.is_cancelled:
+            self._call()
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
 class FakeShard:
     """A shard."""
 

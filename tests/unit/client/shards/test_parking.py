@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from opsq.client.shards import parking
-from opsq.client.shards.parking import PARKED_AT, Parking
+from opsq.client.shards.parking import PARKED_AT, RETRY_S, Parking
 from opsq.wire import messages as m
-from unit.client.shards.fake_shards import EMPTY, NOTHING, FakeShard, FakeShards, granted
+from unit.client.shards.fake_shards import EMPTY, NOTHING, FakeShard, FakeShards, FakeTimer, granted
 
 
 class Calls:
@@ -20,7 +20,7 @@ class Calls:
         self.shards = FakeShards(*range(count), **options)
         self.said: list[Any] = []
         self.missing: list[tuple[int, list[str]]] = []
-        self.timers: list[Callable[[], None]] = []
+        self.timers: list[FakeTimer] = []
         self.delays_s: list[float] = []
         self.parking = Parking(
             self.shards,  # type: ignore[arg-type]
@@ -29,9 +29,10 @@ class Calls:
             self._later,
         )
 
-    def _later(self, seconds: float, call: Callable[[], None]) -> None:
-        self.timers.append(call)
+    def _later(self, seconds: float, call: Callable[[], None]) -> FakeTimer:
+        self.timers.append(FakeTimer(call))
         self.delays_s.append(seconds)
+        return self.timers[-1]
 
     def reserve(self, call_id: int = 1, wait_s: float | None = None, **options: Any) -> None:
         self.parking.reserve(m.Reserve(call_id, 5, "Random", wait_s, **options))
@@ -392,3 +393,46 @@ def test_call_that_follows_a_completion_asks_its_shard_first_but_moves_on_now_an
         firsts.append(shard.number)
         shard.answer(granted(shard.number))
     assert (set(firsts) == {1}) is is_first
+
+
+def test_what_is_wrong_with_one_shard_is_left_to_the_others(calls: Calls) -> None:
+    calls.reserve()
+    [first] = calls.asked
+    timers_count = len(calls.timers)
+    first.answer(m.ErrorReply(0, "storage_full", "The disk is full."))
+    assert calls.said == []
+    assert calls.delays_s[timers_count] == RETRY_S
+    retry = calls.timers[timers_count]
+    for _ in range(2):
+        [shard] = calls.asked
+        shard.answer(NOTHING)
+    assert first not in calls.asked
+    retry()
+    assert first in calls.asked
+
+
+def test_error_that_all_shards_have_is_the_answer(calls: Calls) -> None:
+    calls.reserve()
+    for _ in range(3):
+        [shard] = calls.asked
+        shard.answer(m.ErrorReply(0, "storage_full", "The disk is full."))
+    [reply] = calls.said
+    assert reply.code == "storage_full"
+
+
+def test_answered_call_leaves_no_timer(calls: Calls) -> None:
+    calls.reserve(wait_s=600.0)
+    [shard] = calls.asked
+    shard.answer(granted(shard.number))
+    assert calls.timers
+    assert all(timer.is_cancelled for timer in calls.timers)
+
+
+def test_client_that_has_gone_waits_nowhere(calls: Calls) -> None:
+    calls.park(wait_s=600.0)
+    calls.parking.end()
+    assert all(shard.cancelled for shard in calls.shards)
+    assert all(timer.is_cancelled for timer in calls.timers)
+    calls.shards[0].answer(granted(0))
+    assert calls.said == []
+    assert isinstance(calls.shards[0].questions[0], m.Release)

@@ -12,7 +12,7 @@ from opsq.client.shards.shard import ERRAND_S, WORK_S
 from opsq.errors import Moved
 from opsq.ids import Handle, SubmissionId, Token
 from opsq.wire import messages as m
-from unit.client.shards.fake_shards import EMPTY, NOTHING, FakeShard, FakeShards, granted, submission_id
+from unit.client.shards.fake_shards import EMPTY, NOTHING, FakeShard, FakeShards, FakeTimer, granted, submission_id
 
 NOW_MS = 5_000
 
@@ -23,13 +23,17 @@ class Routed:
     def __init__(self, *numbers: int) -> None:
         self.shards = FakeShards(*(numbers or (0, 1, 2)))
         self.said: list[Any] = []
-        self.timers: list[Any] = []
+        self.timers: list[FakeTimer] = []
         self.router = Router(
             self.shards,  # type: ignore[arg-type]
             self.said.append,
             lambda: NOW_MS,
-            lambda _, call: self.timers.append(call),
+            self._later,
         )
+
+    def _later(self, _: float, call: Any) -> FakeTimer:
+        self.timers.append(FakeTimer(call))
+        return self.timers[-1]
 
     def take(self, request: Any) -> None:
         self.router.take(request)

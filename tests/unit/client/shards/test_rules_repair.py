@@ -92,3 +92,25 @@ def test_only_shards_that_are_there_and_permit_it_are_asked() -> None:
     repairs.returned(1)
     repairs.returned(0)
     assert [shard.questions for shard in repairs.shards] == [[], [], []]
+
+
+def test_rules_are_not_changed_while_a_shard_is_brought_up_to_date() -> None:
+    """It would have the newest revision without what it missed."""
+    repairs = Repairs(4, 9)
+    changes: list[str] = []
+    repairs.repair.then(lambda: changes.append("before"))
+    repairs.repair.compare()
+    repairs.repair.then(lambda: changes.append("after"))
+    repairs.tell(repairs.shards[1], 9)
+    assert changes == ["before"]
+    repairs.shards[0].answer(m.Changed(0), m.PutRules)
+    assert changes == ["before", "after"]
+
+
+def test_rules_are_changed_though_the_shard_with_the_newest_does_not_answer() -> None:
+    repairs = Repairs(4, 9)
+    changes: list[str] = []
+    repairs.repair.compare()
+    repairs.repair.then(lambda: changes.append("after"))
+    repairs.shards[1].lose_patience()
+    assert changes == ["after"]
