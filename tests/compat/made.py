@@ -161,6 +161,12 @@ def add_event(rig: Rig) -> None:
     rig.only(rig.connect("operator"), m.Resume(next(rig.ids), {"tenant": "c"}), m.Changed)
 
 
+def add_dependency(rig: Rig) -> None:
+    """What schema 10 has besides: a submission that waits for another."""
+    awaited = rig.submit(1, metadata={"tenant": "awaited"})
+    rig.submit(1, metadata={"tenant": "waiting"}, after=[m.Dependency(awaited)])
+
+
 STEPS = (
     (2, add_rules),
     (3, drop_chunk),
@@ -170,6 +176,7 @@ STEPS = (
     (7, add_title),
     (8, add_schedule),
     (9, add_event),
+    (10, add_dependency),
 )
 """What each schema has besides what the one before had."""
 
