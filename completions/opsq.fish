@@ -233,6 +233,10 @@ complete -c opsq -n '__opsq_at restart' -l restart-lease-s -x -d 'How long a res
 
 # opsq drain
 complete -c opsq -n '__opsq_at drain' -l undo -d 'Take new submissions again.'
+complete -c opsq -n '__opsq_at drain' -l to -x -d 'Move what is unfinished to the daemon at this address.'
+complete -c opsq -n '__opsq_at drain' -l all -d 'With --to, move also what has ended.'
+complete -c opsq -n '__opsq_at drain' -l to-token-file -r -F -d 'The token for that daemon, if it is another one.'
+complete -c opsq -n '__opsq_at drain' -l patience -x -d 'With --to, revoke reservations that last longer than this.'
 complete -c opsq -n '__opsq_at drain' -s w -l wait -d 'Return when nothing is unfinished.'
 complete -c opsq -n '__opsq_at drain' -s t -l timeout -x -d 'Give up waiting after this long, with exit 124.'
 

@@ -204,6 +204,10 @@ _opsq() {
         drain)
           _arguments -s -S $flags \
             '--undo[Take new submissions again.]' \
+            '--to=[Move what is unfinished to the daemon at this address.]:ADDRESS: ' \
+            '--all[With --to, move also what has ended.]' \
+            '--to-token-file=[The token for that daemon, if it is another one.]:FILE:_files' \
+            '--patience=[With --to, revoke reservations that last longer than this.]:D: ' \
             '(-w --wait)-w[Return when nothing is unfinished.]' \
             '(-w --wait)--wait[Return when nothing is unfinished.]' \
             '(-t --timeout)-t+[Give up waiting after this long, with exit 124.]:D: ' \

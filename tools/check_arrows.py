@@ -133,7 +133,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("rule_replacement",),
         ("chunks",),
         ("submissions",),
-        ("schedules",),
+        ("schedules", "moves"),
         ("views", "commits"),
         ("engine",),
     ),

@@ -24,7 +24,23 @@ REFUSALS: dict[str, str] = {
     "unknown_chunk": "Submission {submission_id} has {chunks:chunk}, counted from 0; there is no chunk {index}.",
     "not_finished": "Submission {submission_id} is {state}.\nCancel it first: `opsq cancel {submission_id}`.",
     "moved": (
-        "Submission {submission_id} has moved to shard {shard}, at {address}.\nAsk there: `--address {address}`."
+        "Submission {submission_id} has moved to shard {shard}, at {address}.\n"
+        "Ask there, with --address, or with --socket if that is a path."
+    ),
+    "moving": "Submission {submission_id} is being moved to another daemon.\nTry again in a moment.",
+    "not_held": "Submission {submission_id} is not held for a move by this connection.",
+    "not_held_any_more": "What was held for this move is not held any more.\nRun `opsq drain --to` again.",
+    "move_awaited": (
+        "Submission {waiting_id} has come meanwhile, and waits for one of those that were to move.\n"
+        "Run `opsq drain --to` again."
+    ),
+    "clearing": ("What is left of submission {submission_id} here is still being removed.\nTry again in a moment."),
+    "out_of_step": "This is not the slice of submission {submission_id} that comes next.\nRun `opsq drain --to` again.",
+    "bad_slice": "A slice of submission {submission_id} is malformed: {complaint}.",
+    "arrived_before": "Submission {submission_id} is here already.",
+    "moved_key_taken": (
+        "Submission {submission_id} cannot move: submission {holder}, which has one of its keys, is there already.\n"
+        "Let it be worked off where it is, or cancel one of the two."
     ),
     "drained": (
         "The daemon is being drained: it works off what is there, and takes no new submissions.\n"
@@ -227,6 +243,7 @@ CAUSES: dict[str, str] = {
     "dropped": "was dead and has been dropped",
     "dead": "has been dead since {dead_at:instant}, after {attempts:failed attempt} and {lost:lost consumer}",
     "skipped": "was skipped, because its submission {state:past}",
+    "moving": "is being moved to another daemon, and nothing of it is handed out until it is there",
     "settling": "is being finalized: its commit is in progress",
     "started": "is reserved, and work on it has started",
     "not_started": "is reserved, but work on it is not known to have started",

@@ -1,5 +1,7 @@
 """opsq drain: nothing new comes in, what is there is worked off."""
 
+import pytest
+
 from waiting import wait_until
 
 
@@ -46,3 +48,63 @@ def test_wait_returns_when_nothing_is_unfinished(queue):
 def test_options_that_exclude_each_other_are_exit_2(queue):
     assert queue("drain", "--undo", "--wait").status == 2
     assert queue("drain", "--timeout", "1s").status == 2
+
+
+@pytest.fixture
+def other(queue):
+    """Another daemon, which has the same content store."""
+    folder = queue.folder / "t"
+    environ = {"OPSQ_STATE_DIR": str(folder)}
+    assert queue("start", "--shard", "5", "--store", str(queue.state_dir / "content"), environ=environ).status == 0
+
+    def run(*words):
+        return queue(*words, environ=environ)
+
+    yield run
+    assert run("stop").status == 0
+
+
+def test_submissions_move_and_go_on_elsewhere(queue, other):
+    submission = queue.submit_lines(3, "--title", "Nightly")
+    handle = queue.reserve()
+    queue.ok("complete", handle, "--result", queue.file("r", b"zero"))
+    socket = other("status", "--json").json["socket"]
+    assert queue.ok("drain", "--to", socket, "--json").json == {"count": 1}
+    assert queue.ok("drain", "--to", socket, "--json").json == {"count": 0}
+    assert queue.ok("list").out == b""
+    ran = queue("show", submission, "--json")
+    assert (ran.status, ran.json["error"]["code"]) == (5, "moved")
+    assert f"shard 5, at {socket}" in ran.json["error"]["message"]
+    assert other("consume", "--until-empty", "--", "cat").status == 0
+    assert other("results", submission).out == b"zero1\n2\n"
+    assert other("show", submission, "--json").json["title"] == "Nightly"
+    for run in (queue, other):
+        assert run("check").status == 0
+
+
+def test_what_has_ended_moves_with_all(queue, other):
+    submission = queue.submit_lines(1)
+    queue.ok("consume", "--until-empty", "--", "cat")
+    socket = other("status", "--json").json["socket"]
+    assert queue.ok("drain", "--to", socket, "--json").json == {"count": 0}
+    assert queue.ok("results", submission).out == b"0\n"
+    assert queue.ok("drain", "--to", socket, "--all", "--json").json == {"count": 1}
+    assert other("results", submission).out == b"0\n"
+
+
+def test_what_cannot_move_is_named_with_exit_5(queue, other):
+    submission = queue.submit_lines(1, "--unique", "nightly")
+    queue.file("in", b"another\n")
+    assert other("submit", "in", "--unique", "nightly").status == 0
+    ran = queue("drain", "--to", other("status", "--json").json["socket"])
+    assert ran.status == 5
+    assert submission in ran.err
+
+
+def test_daemon_that_cannot_be_moved_to_is_exit_2_and_says_why(queue):
+    ran = queue("drain", "--to", str(queue.state_dir / "opsq.sock"))
+    assert (ran.status, "opsq start --shard" in ran.err) == (2, True)
+    assert queue("drain", "--to", "nowhere:1:2:x").status == 2
+    assert queue("drain", "--to", str(queue.folder / "none.sock")).status == 4
+    assert queue("drain", "--all").status == 2
+    assert queue.ok("status", "--json").json["takes_new"] is True

@@ -224,3 +224,30 @@ def test_what_is_stored_can_be_waited_for(rig: Rig) -> None:
         assert rig.show(waiting).state == "blocked"
         rig.ask(rig.connect(), m.Cancel(2, waited))
         assert rig.show(waiting).state == "open"
+
+
+@pytest.mark.parametrize("schema", SCHEMAS[9:], indirect=True)
+def test_stored_submission_still_waits_for_another(rig: Rig) -> None:
+    found = {one.metadata.get("tenant"): one for one in rig.only(rig.connect(), m.List(1), m.Listed).submissions}
+    assert found["waiting"].state == "blocked"
+    rig.ask(rig.connect(), m.Cancel(2, found["awaited"].submission_id))
+    assert rig.show(found["waiting"].submission_id).state == "cancelled"
+
+
+def test_old_database_has_an_identity_of_its_own_and_what_it_has_can_move(rig: Rig, runtime_dir: Path) -> None:
+    peer = rig.connect()
+    moves = rig.only(peer, m.ShowMoves(1), m.Moves)
+    assert len(moves.identity) == 16
+    assert (moves.departed, moves.arriving) == ([], [])
+    [leased] = rig.rows("SELECT count(*) FROM lease")
+    assert leased == (1,)
+    request = m.HoldForMove(2, wait_s=0.0, with_final=True)
+    rig.send(peer, request)
+    rig.advance(1)
+    [held] = rig.replies(peer, request.id)
+    assert isinstance(held, m.HeldForMove)
+    assert set(held.submission_ids) == {row[0] for row in rig.rows("SELECT id FROM submission")}
+    rig.only(peer, m.CommitMove(3, held.move, bytes(16), 1, "there:7400"), m.Changed)
+    for _ in range(100):
+        rig.advance(1)
+    assert rig.rows("SELECT id FROM submission") == []

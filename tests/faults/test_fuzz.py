@@ -112,6 +112,7 @@ def prune(settings: Settings) -> None:
         def ask(kind: type[m.Message], *fields: object, **options: object) -> m.Reply:
             return client.ask(kind(next(numbers), *fields, **options))  # type: ignore[arg-type]
 
+        ask(m.Drain, True)
         rules = ask(m.ShowRules)
         assert isinstance(rules, m.RulesState), rules
         for pause in rules.pauses:

@@ -18,6 +18,8 @@ Version = Mapping[str, str | None]
 
 MARKER = "store-id"
 """The object by which a client verifies that it uses the same store as the daemon."""
+SHARED = "store-shared"
+"""The object that says that several daemons have content there: nobody knows of all of it which is orphaned."""
 
 
 class ObjectWriter(ABC):
@@ -164,6 +166,19 @@ class Store(ABC):
             marker = os.urandom(16).hex()
             self.write_object(MARKER, marker.encode(), is_durable=True)
             return marker
+
+    def share(self) -> None:
+        """Note that content of several daemons may be here; only a daemon calls this."""
+        if not self.is_shared():
+            self.write_object(SHARED, b"shared", is_durable=True)
+
+    def is_shared(self) -> bool:
+        """Whether content of several daemons may be here."""
+        try:
+            self.size_bytes(SHARED)
+        except ContentMissing:
+            return False
+        return True
 
     def marker(self) -> str:
         """Return the id in the marker.

@@ -184,6 +184,8 @@ def _resources(settings: Settings) -> Iterator[_Resources]:
         store = open_store(settings.store)
         stack.callback(store.close)
         store.mark()
+        if shard.number(database.reader) is not None:
+            store.share()
         store.set_group(os.stat(settings.state_dir).st_gid if settings.is_shared else None)
         bound = sockets.open_all(settings)
         for one in bound:

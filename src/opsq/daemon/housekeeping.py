@@ -118,7 +118,12 @@ class Housekeeping:
         return free_bytes >= max(_VACUUM_LEAST_BYTES, self._database.file_bytes() // 10)
 
     def _old_folders(self, oldest_s: float) -> list[str]:
-        """Folders of submissions that were last written more than `oldest_s` seconds ago."""
+        """Folders of submissions that were last written more than `oldest_s` seconds ago.
+
+        None in a store of several daemons: what is not of a submission here may be of one elsewhere.
+        """
+        if self._store.is_shared():
+            return []
         now = time.time()
         found = []
         for name in self._store.folders():

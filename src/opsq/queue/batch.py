@@ -94,6 +94,10 @@ class Batch:
         self.started: dict[LiveSubmission, None] = {}
         """Submissions whose unique keys are free once this is committed."""
         self.fold: FoldSlice | None = None
+        self.hidden_count = 0
+        """Chunks that the counters of lanes get and nobody here works on; negative: those that somebody does now."""
+        self.arrived: list[HistoryRow] = []
+        """History of submissions that are moving here, behind its own."""
         self.told_count = 0
         """How many of those who wait for a submission it tells of its end."""
         self.spare_bytes = 0
@@ -130,6 +134,7 @@ class Batch:
         """Whether there is anything to write."""
         return bool(
             self.history
+            or self.arrived
             or self.statements
             or self.leased
             or self.unleased
@@ -149,8 +154,8 @@ class Batch:
         writer = database.writer
         for statement in self.statements:
             statement(database, self)
-        if self.history:
-            history.append(writer, self.first_seq, self.history)
+        if self.history or self.arrived:
+            history.append(writer, self.first_seq, (*self.history, *self.arrived))
         if self.events:
             events.append(writer, self.events)
         if self.results:
@@ -180,6 +185,8 @@ class Batch:
         """Take over what another batch has written into the same transaction: both are committed, or neither."""
         self.entries += other.entries
         self.history += other.history
+        self.arrived += other.arrived
+        self.hidden_count += other.hidden_count
         self.events += other.events
         self.statements += other.statements
         self.replies += other.replies

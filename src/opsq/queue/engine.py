@@ -35,6 +35,10 @@ from opsq.queue.faults import Fatal
 from opsq.queue.folding import Folding
 from opsq.queue.full_disk import FullDisk
 from opsq.queue.live_submission import LiveSubmission
+from opsq.queue.moves.holds import Holds
+from opsq.queue.moves.listing import show_moves
+from opsq.queue.moves.source import MoveSource
+from opsq.queue.moves.target import MoveTarget
 from opsq.queue.peer import Peer
 from opsq.queue.policy import Policy
 from opsq.queue.rule_changes import RuleChanges
@@ -60,7 +64,7 @@ from opsq.queue.views.running import RunningView
 from opsq.queue.views.subscriptions import Subscriptions
 from opsq.queue.views.watchdog import Waiting, Watchdog
 from opsq.store.database import Database, Deposed
-from opsq.store.submissions import SubmissionRow
+from opsq.store.submissions import UNFINISHED_STATES, SubmissionRow
 from opsq.wire import messages as m
 
 TICK_LIMIT_S = 1.0
@@ -109,6 +113,9 @@ class Engine:
         )
         self._schedules = desk = ScheduleDesk(state, check_new, self._submitter.submit_one, finisher.cancel_one)
         self._reserve_calls = ReserveCalls(state, reservations)
+        self._holds = holds = Holds(state, reservations, folding)
+        source = MoveSource(state, holds, self._note_moved)
+        target = MoveTarget(state, folding, rule_changes, self._admission.check_room, self._note_active)
         self._pipelined = Pipelined(state, self._reserve_calls, reservations)
         chunk_requests = ChunkRequests(
             state, completions, self._failures, reservations, leases, self._reserve_calls, follow_ups
@@ -127,7 +134,7 @@ class Engine:
             state, folding, self._full_disk, self._admission, self._unique_until_start, counters, now
         )
         self._views = views = BetweenCommits(state, lambda: commits.is_under_way)
-        self._timed_if_room = (self._submitter, desk, finisher, self._expiry, waiting)
+        self._timed_if_room = (self._submitter, desk, finisher, self._expiry, waiting, holds)
         """What is done by the clock and writes: on a full disk it waits, whatever is due."""
         self._heard = now
         self._last_tick: MonoNs = now.mono
@@ -181,6 +188,15 @@ class Engine:
             m.Unlimit: rule_changes.unlimit,
             m.Weight: rule_changes.set_weight,
             m.Drain: Intake(state).drain,
+            m.HoldForMove: source.hold,
+            m.ExportSlice: views.put_off(source.export),
+            m.CommitMove: source.commit,
+            m.CancelMove: source.cancel,
+            m.ConfirmMoved: source.confirm,
+            m.StageSlice: target.stage,
+            m.ActivateMoved: target.activate,
+            m.GiveUpMoved: target.give_up,
+            m.ShowMoves: views.put_off(lambda peer, request, _: show_moves(state, peer, request)),
             m.PutRules: RuleReplacement(state, rule_changes).put,
             m.PutSchedule: desk.put,
             m.RemoveSchedule: desk.remove,
@@ -232,6 +248,17 @@ class Engine:
         self._subscriptions.note_ended(submission)
         self._schedules.note_ended(submission.id)
 
+    def _note_moved(self, submission: LiveSubmission) -> None:
+        self._subscriptions.note_moved(submission.id)
+        self._schedules.note_ended(submission.id)
+
+    def _note_active(self, submission: LiveSubmission, now: Now) -> None:
+        row = submission.row
+        if submission.state == "scheduled":
+            self._submitter.wait_for_date(row, now)
+        if row.expires_ms is not None and row.expires_at is not None and submission.state in UNFINISHED_STATES:
+            self._finisher.expire_after(row.id, max(row.expires_at - now.wall, 0) / 1000, now)
+
     def _note_scheduled(self, row: SubmissionRow, now: Now) -> None:
         self._submitter.wait_for_date(row, now)
 
@@ -248,6 +275,7 @@ class Engine:
         self._subscriptions.disconnect(peer)
         self._event_stream.disconnect(peer)
         self._admission.disconnect(peer)
+        self._holds.disconnect(peer)
         self._expiry.disconnect(peer, now)
         self._serve(now)
 

@@ -158,6 +158,7 @@ class LiveSubmission:
         "has_failed",
         "id",
         "is_closing",
+        "is_held",
         "lane_set",
         "loaded",
         "pins",
@@ -186,6 +187,8 @@ class LiveSubmission:
         self.reserved_count = 0
         self.delayed_count = 0
         self.is_closing = False
+        self.is_held = False
+        """It is to move to another daemon: nothing of it is handed out."""
         self.pins = 0
         """Changes under way that will be made to this very object: it stays in memory."""
         self.cursor = 0
@@ -233,8 +236,13 @@ class LiveSubmission:
 
     @property
     def is_open(self) -> bool:
-        """Whether chunks may be handed out."""
+        """Whether chunks of it may be worked on."""
         return self.state == "open" and not self.is_closing
+
+    @property
+    def is_offered(self) -> bool:
+        """Whether chunks of it are handed out."""
+        return self.state == "open" and not self.is_closing and not self.is_held
 
     @property
     def is_plain(self) -> bool:

@@ -14,7 +14,7 @@ from typing import TypeVar
 import apsw
 
 from opsq.clock import MonoNs, Now
-from opsq.errors import NotFound, OpsqError, StorageFull
+from opsq.errors import Moved, NotFound, OpsqError, StorageFull
 from opsq.queue.batch import Batch
 from opsq.queue.dispatch.fronts import Fronts
 from opsq.queue.dispatch.gates import Gates
@@ -27,10 +27,11 @@ from opsq.queue.peer import Peer
 from opsq.queue.policy import Policy
 from opsq.queue.timers import Timers
 from opsq.queue.unique_keys import UniqueKeys
-from opsq.store import backlog, dependencies, meta, shard, submissions
+from opsq.store import backlog, dependencies, meta, moved, shard, submissions
 from opsq.store.backlog import AttemptRow
 from opsq.store.database import Database
 from opsq.store.disk_use import Details
+from opsq.store.moved import MovedRow
 from opsq.store.removable import Removable
 from opsq.store.removals import Removed
 from opsq.wire.messages import ErrorReply, Reply
@@ -100,6 +101,12 @@ class EngineState:
         self.until_empty = UntilEmpty(self)
         self.shard = shard.number(self.reader)
         """The number of this file among the shards of a queue; None: it has none."""
+        self.has_moved = moved.is_used(self.reader)
+        """Whether submissions have moved to other daemons."""
+        self.arriving: dict[int, Removed] = {}
+        """Submissions that are moving here, which nobody sees yet; the counters of lanes include them."""
+        self.after_moves: list[Callable[[], None]] = []
+        """What waits until held submissions have moved, or do not after all."""
         self.starts = meta.get_int(self.reader, "starts")
         self.removing: dict[int, Removed] = {}
         """Submissions that are gone for everybody, whose rows are being deleted."""
@@ -172,11 +179,20 @@ class EngineState:
         return known
 
     def find(self, submission_id: int) -> LiveSubmission:
-        """The submission in memory, loaded if need be; `NotFound` if there is none."""
+        """The submission in memory, loaded if need be; `NotFound` if there is none, `Moved` if it is elsewhere."""
         submission = self.submission(submission_id)
         if submission is None:
-            raise NotFound(cause="unknown_submission", submission_id=submission_id)
+            raise self.missing(submission_id)
         return submission
+
+    def missing(self, submission_id: int) -> OpsqError:
+        """Why a submission is not here."""
+        row = moved.find(self.reader, submission_id) if self.has_moved else None
+        return unknown(submission_id) if row is None else has_moved(row)
+
+    def forget_missed(self, submission_id: int) -> None:
+        """A submission is there that was not."""
+        self._missed.discard(submission_id)
 
     def keep(self, submission: LiveSubmission) -> LiveSubmission:
         """Hold a submission in memory, and drop the oldest idle ones when there are too many."""
@@ -213,7 +229,7 @@ class EngineState:
 
     def became_free(self, submission: LiveSubmission) -> None:
         """Chunks of an open submission are free that were not: tell every front that walks one of its lanes."""
-        if not submission.is_open:
+        if not submission.is_offered:
             return
         self.until_empty.note_free(submission)
         self.fronts.offer(submission)
@@ -255,6 +271,10 @@ class EngineState:
         if peer.is_connected:
             self.outbox.append((peer, message))
 
+    def refuse(self, peer: Peer, request_id: int, error: OpsqError) -> None:
+        """Answer a request that was put off with an error."""
+        self.reply(peer, ErrorReply.of(request_id, error))
+
     def attempt(self, peer: Peer, request_id: int, work: Callable[[], None]) -> None:
         """Go on with a request that was put off: what that raises is its answer, and costs no other its own.
 
@@ -274,3 +294,13 @@ class EngineState:
         """Drop a submission that has ended and has nothing left in memory."""
         if not submission.blocks and not submission.is_closing and not submission.pins and submission.state != "open":
             self.live.pop(submission.id, None)
+
+
+def unknown(submission_id: int) -> NotFound:
+    """There is no such submission."""
+    return NotFound(cause="unknown_submission", submission_id=submission_id)
+
+
+def has_moved(row: MovedRow) -> Moved:
+    """A submission is on another daemon by now."""
+    return Moved(cause="moved", submission_id=row.submission_id, shard=row.shard, address=row.address)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import apsw
 
 from opsq.ids import SubmissionId
-from opsq.store import submissions
+from opsq.store import arriving, submissions
 
 
 class UniqueKeys:
@@ -15,12 +15,18 @@ class UniqueKeys:
         self._reader = reader
         self._taken: dict[str, SubmissionId] = {}
         """Keys that will be held once the batches in progress are committed."""
+        self.has_arriving = False
+        """Whether submissions are moving here, which will hold their keys."""
         self.has_until_start = submissions.has_until_start(reader)
         """Whether, since the start, any submission held its unique key until a chunk of it is handed out."""
 
     def holder(self, unique_key: str) -> SubmissionId | None:
         """The submission that has this key now."""
-        return self._taken.get(unique_key) or submissions.by_unique_key(self._reader, unique_key)
+        return (
+            self._taken.get(unique_key)
+            or submissions.by_unique_key(self._reader, unique_key)
+            or (arriving.by_unique_key(self._reader, unique_key) if self.has_arriving else None)
+        )
 
     def take(self, unique_key: str, submission_id: SubmissionId, *, until_start: bool) -> None:
         """A submission has this key once its batch is committed; `release` must follow when that has ended."""

@@ -240,7 +240,9 @@ class Database:
     def _write_ownership(self) -> None:
         self.writer.execute("INSERT OR REPLACE INTO owner (id, token) VALUES (1, ?)", (self._next_token,))
         self.writer.execute("UPDATE meta SET value = value + 1 WHERE key = 'starts'")
-        self.writer.execute("INSERT OR IGNORE INTO meta (key, value) VALUES ('secret', ?)", (secrets.token_bytes(32),))
+        for key, bytes_count in (("secret", 32), ("identity", 16)):
+            value = secrets.token_bytes(bytes_count)
+            self.writer.execute("INSERT OR IGNORE INTO meta (key, value) VALUES (?, ?)", (key, value))
 
     # --- transactions ---
 

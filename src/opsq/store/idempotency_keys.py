@@ -10,13 +10,23 @@ PRUNE_ROWS = 2_000
 
 
 def by_idempotency_key(connection: apsw.Connection, key: str, ended_from: int = 0) -> SubmissionId | None:
-    """The submission that this key made, unless it was removed, or ended before `ended_from`."""
+    """The submission that this key made, also one on its way here.
+
+    Not one that was removed, or ended before `ended_from`.
+    """
     row = connection.execute(
         "SELECT id FROM idempotency JOIN submission ON id = submission_id "
-        "WHERE idempotency.key = ? AND state != 'removed' AND (finished_at IS NULL OR finished_at >= ?)",
+        "WHERE idempotency.key = ? AND (finished_at IS NULL OR finished_at >= ?) AND (state != 'removed' "
+        "OR EXISTS (SELECT 1 FROM arriving a WHERE a.submission_id = id AND NOT is_given_up))",
         (key, ended_from),
     ).fetchone()
     return SubmissionId(row[0]) if row else None
+
+
+def of_submission(connection: apsw.Connection, submission_id: int) -> str | None:
+    """The key that made a submission, if one did."""
+    row = connection.execute("SELECT key FROM idempotency WHERE submission_id = ?", (submission_id,)).fetchone()
+    return None if row is None else str(row[0])
 
 
 def keep(writer: apsw.Connection, key: str, submission_id: int) -> None:

@@ -51,6 +51,7 @@ def broken_rules(connection: apsw.Connection) -> list[str]:
     found += _lane_problems(connection)
     found += _lease_problems(connection, overlay)
     found += _dependency_problems(connection)
+    found += _move_problems(connection)
     return found
 
 
@@ -230,6 +231,24 @@ def _dependency_problems(connection: apsw.Connection) -> list[str]:
         f"Submission {submission_id} waits for lane {~target}, which does not exist."
         for submission_id, target in connection.execute(
             "SELECT submission_id, target FROM dependency WHERE target < 0 AND ~target NOT IN (SELECT id FROM lane)"
+        )
+    ]
+    return found
+
+
+def _move_problems(connection: apsw.Connection) -> list[str]:
+    found = [
+        f"Submission {submission_id} has moved to {address}, but is {state} here."
+        for submission_id, address, state in connection.execute(
+            "SELECT submission_id, address, state FROM moved JOIN submission ON id = submission_id "
+            "WHERE state != 'removed'"
+        )
+    ]
+    found += [
+        f"Submission {submission_id} is on its way here, but is {state or 'not there'}."
+        for submission_id, state in connection.execute(
+            "SELECT submission_id, state FROM arriving LEFT JOIN submission ON id = submission_id "
+            "WHERE state IS NULL OR state != 'removed'"
         )
     ]
     return found

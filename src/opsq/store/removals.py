@@ -43,21 +43,47 @@ class Removed(NamedTuple):
     completed: int
     dead: int
     skipped: int
+    keeps_content: bool = False
+    """It is on another daemon, of which its content is now, or still."""
+
+
+_ARRIVES = "EXISTS (SELECT 1 FROM arriving a WHERE a.submission_id = submission.id AND NOT is_given_up)"
 
 
 def hidden(connection: apsw.Connection) -> list[tuple[SubmissionId, Removed]]:
     """Submissions being removed."""
-    return [
-        (SubmissionId(submission_id), Removed(*fields))
-        for submission_id, *fields in connection.execute(
-            "SELECT id, request_key, lanes, chunks_total, chunks_completed, chunks_dead, chunks_skipped "
-            "FROM submission WHERE state = 'removed'"
+    return _hidden(connection, f"NOT {_ARRIVES}")
+
+
+def on_the_way(connection: apsw.Connection) -> list[tuple[SubmissionId, Removed]]:
+    """Submissions that are moving here."""
+    return _hidden(connection, _ARRIVES)
+
+
+def _hidden(connection: apsw.Connection, condition: str) -> list[tuple[SubmissionId, Removed]]:
+    rows = connection.execute(
+        "SELECT id, request_key, lanes, chunks_total, chunks_completed, chunks_dead, chunks_skipped, "
+        "EXISTS (SELECT 1 FROM moved m WHERE m.submission_id = submission.id) "
+        "OR EXISTS (SELECT 1 FROM arriving a WHERE a.submission_id = submission.id) "
+        f"FROM submission WHERE state = 'removed' AND {condition}"
+    )
+    return [(SubmissionId(submission_id), Removed(*fields)) for submission_id, *fields in rows]
+
+
+def remove_slice(
+    writer: apsw.Connection, submission_id: int, rows: int = REMOVE_ROWS, *, is_elsewhere: bool = False
+) -> list[GoneLane] | None:
+    """Delete some rows of a hidden submission; when that was all of it, the lanes that are gone with it.
+
+    The history of one that is elsewhere is there, too, and goes; the newest row stays, so that no seq comes twice.
+    """
+    if is_elsewhere:
+        writer.execute(
+            "DELETE FROM history WHERE seq < (SELECT max(seq) FROM history) AND seq IN "
+            "(SELECT seq FROM history_block WHERE submission_id = ?1 AND (block, seq) IN "
+            f"(SELECT block, seq FROM history_block WHERE submission_id = ?1 LIMIT {rows}))",
+            (submission_id,),
         )
-    ]
-
-
-def remove_slice(writer: apsw.Connection, submission_id: int, rows: int = REMOVE_ROWS) -> list[GoneLane] | None:
-    """Delete some rows of a hidden submission; when that was all of it, the lanes that are gone with it."""
     is_done = True
     for table, key in (
         ("block", "block"),
@@ -80,5 +106,6 @@ def remove_slice(writer: apsw.Connection, submission_id: int, rows: int = REMOVE
     rules.drop_weights(writer, ((lane.key, lane.value) for lane in gone))
     idempotency_keys.forget(writer, submission_id)
     meta.put(writer, "last_removed_id", max(submission_id, meta.get_int(writer, "last_removed_id")))
+    writer.execute("DELETE FROM arriving WHERE submission_id = ?", (submission_id,))
     writer.execute("DELETE FROM submission WHERE id = ?", (submission_id,))
     return gone

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from opsq.daemon.housekeeping import IDLE_S, Housekeeping
+from opsq.content.content_store import SHARED
+from opsq.content.local_store import LocalStore
+from opsq.daemon.housekeeping import EMPTY_AGES_COUNT, IDLE_S, Housekeeping
+from opsq.store.database import Database
 
 
 class SlowStore:
@@ -99,3 +104,21 @@ def test_store_is_swept_unless_other_shards_keep_content_in_it(
 
     asyncio.run(work())
     assert bool(looked) is not is_shared
+
+
+def test_store_of_several_daemons_is_not_swept(tmp_path: Path) -> None:
+    """What is of no submission here may be of one elsewhere."""
+    store = LocalStore(tmp_path)
+    for _ in range(2):
+        store.create_folder(os.urandom(16).hex())
+    database = Database.open(tmp_path / "opsq.sqlite")
+
+    async def sweep() -> int:
+        return await Housekeeping(database, store, asyncio.get_running_loop()).sweep(-1e6 * EMPTY_AGES_COUNT)
+
+    store.share()
+    assert store.is_shared()
+    assert asyncio.run(sweep()) == 0
+    store.delete_object(SHARED)
+    assert asyncio.run(sweep()) == 2
+    database.close()

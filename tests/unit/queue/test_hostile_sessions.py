@@ -127,6 +127,7 @@ class _Session:
         rig.fold()
         assert rig.broken_rules() == []
         peer = rig.connect()
+        rig.only(peer, m.Drain(self.id(), True), m.Changed)
         for pause in rig.only(peer, m.ShowRules(self.id()), m.RulesState).pauses:
             rig.only(peer, m.Resume(self.id(), pause.metadata, True), m.Changed)
         for limit in rig.only(peer, m.ShowRules(self.id()), m.RulesState).limits:

@@ -1,4 +1,4 @@
-"""The verb drain: has the daemon take no new submissions, and waits until what is there is worked off."""
+"""The verb drain: has the daemon take no new submissions, and what is there worked off, or moved to another daemon."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import time
 
 from opsq.cli.caller import Caller
 from opsq.cli.lasting_connection import LastingConnection
-from opsq.errors import TimedOut, UsageError
+from opsq.cli.moving import Moving
+from opsq.documents.submissions import ChangedDocument
+from opsq.errors import Conflict, TimedOut, UsageError
 from opsq.options.option import duration, option
 from opsq.units import counted
 from opsq.wire.messages import UNFINISHED_STATES, Changed, DaemonState, Drain, Status
@@ -17,27 +19,57 @@ _LOOK_S = 0.5
 def drain(
     caller: Caller,
     undo: bool = option("--undo", "Take new submissions again."),
+    to: str | None = option("--to ADDRESS", "Move what is unfinished to the daemon at this address."),
+    every: bool = option("--all", "With --to, move also what has ended."),
+    to_token_file: str | None = option("--to-token-file FILE", "The token for that daemon, if it is another one."),
+    patience_s: float = option(
+        "--patience D", "With --to, revoke reservations that last longer than this.", duration, 30.0
+    ),
     wait: bool = option("-w, --wait", "Return when nothing is unfinished."),
     timeout_s: float | None = option("-t, --timeout D", "Give up waiting after this long, with exit 124.", duration),
 ) -> None:
     """Take no new submissions, and work off what is there.
 
     It holds until --undo, also after a restart. Follow-ups still come with the completions that they belong to.
-    Schedules wait, as if no daemon ran.
+    Schedules wait, as if no daemon ran. With --to, submissions move to another daemon instead: if that is interrupted,
+    run it again.
     """
-    if undo and wait:
-        raise UsageError("--undo takes no --wait.")
+    if undo and (wait or to is not None):
+        raise UsageError("--undo takes neither --wait nor --to.")
     if timeout_s is not None and not wait:
         raise UsageError("--timeout is for --wait.")
+    if to is None and (every or to_token_file is not None):
+        raise UsageError("--all and --to-token-file are for --to.")
+    moving = None if to is None else Moving(caller, to, to_token_file, with_final=every, wait_s=patience_s)
     with LastingConnection(caller) as daemon:
-        count = daemon.call(Drain(daemon.next_id(), undo), Changed).count
-        if undo:
-            caller.remark("It takes new submissions again." if count else "It was not being drained.")
+        if moving is None:
+            count = daemon.call(Drain(daemon.next_id(), undo), Changed).count
+            _remark(caller, count, is_undo=undo)
         else:
-            caller.remark("It takes no new submissions." if count else "It was being drained already.")
+            moving.run()
+            count = moving.count
+            caller.remark(f"Moved {counted(count, 'submission')} to {to}.")
         if wait:
             _wait(daemon, timeout_s)
-    caller.changed(count)
+    caller.conclude(ChangedDocument(count), None if moving is None else _failure(moving))
+
+
+def _remark(caller: Caller, count: int, *, is_undo: bool) -> None:
+    if is_undo:
+        caller.remark("It takes new submissions again." if count else "It was not being drained.")
+    else:
+        caller.remark("It takes no new submissions." if count else "It was being drained already.")
+
+
+def _failure(moving: Moving) -> Conflict | None:
+    """What has not moved, and why the first of that has not."""
+    if not moving.left:
+        return None
+    submission_id, why = next(iter(moving.left.items()))
+    return Conflict(
+        f"{counted(len(moving.left), 'submission')} did not move; {submission_id}: {why}",
+        hint="They are worked off where they are; `opsq drain --to` tries again.",
+    )
 
 
 def _wait(daemon: LastingConnection, timeout_s: float | None) -> None:

@@ -145,6 +145,9 @@ class DeadLetters:
         pieces: list[tuple[LiveSubmission, list[int]]] = []
         for submission_id, chunks in chosen.items():
             submission = state.submission(submission_id)
+            if submission is not None and submission.is_held and submission.is_closing:
+                state.after_moves.append(lambda: self._ready.append(job))
+                return
             if submission_id in self._busy or (
                 submission is not None and submission.is_closing and not self._is_first_of_one(job)
             ):

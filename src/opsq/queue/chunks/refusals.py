@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from opsq.queue.state import EngineState
-from opsq.store import backlog
+from opsq.queue.state import EngineState, has_moved
+from opsq.store import backlog, moved
 from opsq.store.submissions import FINAL_STATES
 from opsq.wire.messages import Detail, HeldChunks, Refusal
 
@@ -19,7 +19,8 @@ def refusal(state: EngineState, held: HeldChunks, mask: int, code: str) -> Refus
 def _present_state(state: EngineState, held: HeldChunks) -> tuple[str, dict[str, Detail]]:
     submission = state.submission(held.submission_id)
     if submission is None:
-        return "unknown_submission", {}
+        row = moved.find(state.reader, held.submission_id) if state.has_moved else None
+        return ("unknown_submission", {}) if row is None else ("moved", has_moved(row).details)
     if not submission.is_open:
         if submission.state in FINAL_STATES:
             return "submission_ended", {"state": submission.state}

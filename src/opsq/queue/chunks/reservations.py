@@ -293,12 +293,13 @@ class Reservations:
             part = self.find(held)
             mask = held.mask & part.mask & ~part.work.settling if part is not None else 0
             if part is not None and mask:
-                self._give_back(part, mask)
+                self.give_back_part(part, mask)
             if held.mask & ~mask:
                 refusals.append(refusal(self._state, held, held.mask & ~mask, "reservation_lost"))
         return refusals
 
-    def _give_back(self, part: Part, mask: int) -> None:
+    def give_back_part(self, part: Part, mask: int) -> None:
+        """Free chunks of a part: with the commit, if it is a lease."""
         if part.reservation.is_lease:
             part.work.settling |= mask
             self._state.batch.leased[id(part)] = part
@@ -339,7 +340,7 @@ class Reservations:
             mask = part.mask & ~part.work.settling
             if mask:
                 given.append(ChunkMask(part.submission.id, part.work.index, mask))
-                self._give_back(part, mask)
+                self.give_back_part(part, mask)
         return given
 
     # --- keeping ---

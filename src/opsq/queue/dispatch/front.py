@@ -232,7 +232,7 @@ class Front:
                     self._set_aside(state, blocker)
                     continue
             submission = state.submission(submission_id, self._beside(state))
-            if submission is None or not submission.is_open:
+            if submission is None or not submission.is_offered:
                 state.rows_left -= 1
                 self.drop(state)
                 continue

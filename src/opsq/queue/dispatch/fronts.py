@@ -135,7 +135,7 @@ class Fronts:
             self._fair[front] = None
         if walk.is_single:
             submission = state.submission(~walk.lane_id)
-            if submission is not None and submission.is_open:
+            if submission is not None and submission.is_offered:
                 front.offer(submission)
         return front
 

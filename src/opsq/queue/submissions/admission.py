@@ -152,6 +152,12 @@ class Admission:
         for request_id in list(self._places.get(peer, ())):
             self._leave(peer, request_id)
 
+    def check_room(self, chunks_count: int) -> None:
+        """`NoRoom` unless so many chunks may come in now, from another daemon."""
+        lack = self._lack(chunks_count, 0)
+        if lack is not None:
+            raise lack
+
     # --- news ---
 
     def accept(self, batch: Batch, chunks_count: int) -> None:
@@ -164,7 +170,7 @@ class Admission:
         self._accepted_count -= batch.accepted_count
         if is_committed and self.limit is not None:
             _, total, _, dead, skipped = batch.lane_counts.get(lanes.ALL, (0, 0, 0, 0, 0))
-            self._backlog_count += total - dead - skipped
+            self._backlog_count += total - dead - skipped - batch.hidden_count
             self._backlog_count -= sum(row.mask.bit_count() for row in batch.history if row.event == history.COMPLETED)
 
     def serve(self, now: Now) -> None:

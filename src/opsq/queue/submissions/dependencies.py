@@ -51,7 +51,7 @@ class Dependencies:
         """`NotFound` unless what a submission is to wait for is there; that is looked at again when it is written."""
         for one in new.after:
             if one.submission_id is not None and not submissions.is_there(self._state.reader, one.submission_id):
-                raise NotFound(cause="unknown_submission", submission_id=one.submission_id)
+                raise self._state.missing(one.submission_id)
 
     def add(
         self, writer: apsw.Connection, new: NewSubmission, row: SubmissionRow, lane_ids: list[int]

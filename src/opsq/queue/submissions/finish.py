@@ -130,8 +130,15 @@ class Finisher:
         self._state.stays_open(submission)
 
     def cancel(self, peer: Peer, request: Cancel, now: Now) -> None:
-        """Cancel a submission; what runs loses its reservation. Cancelling what is final changes nothing."""
-        is_running = self.cancel_one(self._state.find(request.submission_id), request.reason, now)
+        """Cancel a submission; what runs loses its reservation. Cancelling what is final changes nothing.
+
+        Raises:
+            Conflict: it is being moved to another daemon.
+        """
+        submission = self._state.find(request.submission_id)
+        if submission.is_held and submission.is_closing:
+            raise Conflict(cause="moving", submission_id=submission.id)
+        is_running = self.cancel_one(submission, request.reason, now)
         self._state.batch.replies.append((peer, Changed(request.id, int(is_running))))
 
     def cancel_one(self, submission: LiveSubmission, reason: str, now: Now) -> bool:
@@ -220,11 +227,12 @@ class Finisher:
             row.request_key, row.lanes, submission.total, submission.folded, submission.dead, row.chunks_skipped
         )
 
-    def _settle_removed(self, submission_id: SubmissionId, request_key: bytes, gone: list[GoneLane]) -> None:
+    def _settle_removed(self, submission_id: SubmissionId, removed: removals.Removed, gone: list[GoneLane]) -> None:
         self._state.removing.pop(submission_id, None)
         self._state.unfolded_done.pop(submission_id, None)
         self._state.unfolded_completed.pop(submission_id, None)
-        self.removed_content.append(request_key.hex())
+        if not removed.keeps_content:
+            self.removed_content.append(removed.request_key.hex())
         self._state.fronts.forget_lanes(gone)
 
     def remove_slice(self) -> None:
@@ -234,11 +242,12 @@ class Finisher:
 
         def write(database: Database, _: Batch) -> None:
             nonlocal gone
-            gone = removals.remove_slice(database.writer, submission_id, self._state.slice_of(removals.REMOVE_ROWS))
+            rows = self._state.slice_of(removals.REMOVE_ROWS)
+            gone = removals.remove_slice(database.writer, submission_id, rows, is_elsewhere=removed.keeps_content)
 
         def settle(_: Now) -> None:
             if gone is not None:
-                self._settle_removed(SubmissionId(submission_id), removed.request_key, gone)
+                self._settle_removed(SubmissionId(submission_id), removed, gone)
 
         self._state.batch.add(settle, nothing_to_undo, write)
 

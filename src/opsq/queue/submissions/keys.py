@@ -9,8 +9,8 @@ from opsq.clock import Now
 from opsq.errors import Conflict, UsageError
 from opsq.ids import SubmissionId
 from opsq.queue.peer import Peer
-from opsq.queue.state import EngineState
-from opsq.store import idempotency_keys, submissions
+from opsq.queue.state import EngineState, has_moved
+from opsq.store import idempotency_keys, moved, submissions
 from opsq.wire.messages import Find, Found, NewSubmission, Withdraw
 
 
@@ -37,8 +37,10 @@ class Keys:
 
         Raises:
             Conflict: it was taken back, or its key has made a submission of other content.
+            Moved: one of its keys has made a submission that is on another daemon by now.
         """
         key = new.request_key
+        self._check_moved(key, new.idempotency_key)
         if key in self._withdrawing or idempotency_keys.is_withdrawn(self._state.reader, key):
             raise Conflict(cause="withdrawn", key=key.hex())
         under_way = self._by_request_key.get(key)
@@ -68,6 +70,7 @@ class Keys:
         """Answer which submission a key has made; one that is being committed is reported after the commit."""
         if (request.request_key is None) == (request.idempotency_key is None):
             raise UsageError(cause="one_key_needed")
+        self._check_moved(request.request_key, request.idempotency_key)
         if request.request_key is not None:
             known = self._by_request(request.request_key)
             is_withdrawn = request.request_key in self._withdrawing or idempotency_keys.is_withdrawn(
@@ -80,6 +83,7 @@ class Keys:
     def withdraw(self, peer: Peer, request: Withdraw, now: Now) -> None:
         """Withdraw a request: it never makes a submission, or has made one already, which is reported and kept."""
         state, key = self._state, request.request_key
+        self._check_moved(key, None)
         known = self._by_request(key)
         if known is None and key not in self._withdrawing and not idempotency_keys.is_withdrawn(state.reader, key):
             self._withdrawing.add(key)
@@ -89,6 +93,12 @@ class Keys:
                 lambda database, _: idempotency_keys.withdraw(database.writer, key, now.wall),
             )
         state.batch.replies.append((peer, Found(request.id, known, known is None)))
+
+    def _check_moved(self, request_key: bytes | None, idempotency_key: str | None) -> None:
+        if self._state.has_moved:
+            row = moved.by_key(self._state.reader, request_key, idempotency_key)
+            if row is not None:
+                raise has_moved(row)
 
     def _by_request(self, request_key: bytes) -> SubmissionId | None:
         under_way = self._by_request_key.get(request_key)

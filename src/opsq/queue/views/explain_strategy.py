@@ -150,7 +150,7 @@ class StrategyExplainer:
         for submission in self._state.live.values():
             if (
                 (submission.reserved_count or submission.delayed_count)
-                and submission.is_open
+                and submission.is_offered
                 and takes(arm, submission)
             ):
                 reserved += submission.reserved_count

@@ -59,7 +59,7 @@ class WorkExplainer:
         """
         submission = self._state.submission(request.submission_id)
         if submission is None:
-            raise NotFound(cause="unknown_submission", submission_id=request.submission_id)
+            raise self._state.missing(request.submission_id)
         if request.index is None:
             causes = self._ended(submission) or self._causes(submission, now)
         else:
@@ -152,6 +152,8 @@ class WorkExplainer:
         ended = self._ended(submission)
         if ended:
             return ended
+        if submission.is_held:
+            return [Cause("moving", finding("moving"), [])]
         if submission.is_closing:
             return [Cause("ending", finding("settling"), [])]
         state = self._state

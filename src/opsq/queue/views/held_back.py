@@ -66,7 +66,7 @@ class HeldBack:
         not_open = self.not_open(submission)
         if not_open is not None:
             return not_open.findings
-        if not submission.is_open or not submission.counts.waiting:
+        if not submission.is_offered or not submission.counts.waiting:
             return []
         causes = [*self.engine(), *self.rules(submission)]
         if not causes and not submission.reserved_count:

@@ -179,7 +179,7 @@ class Reports:
         ids = lanes.open_ids(state.reader, lanes.ALL, -1, OLDEST_ROWS)
         for submission_id in ids:
             submission = state.submission(submission_id)
-            if submission is None or not submission.is_open:
+            if submission is None or not submission.is_offered:
                 continue
             row = submission.row
             since = max(row.submitted_at, row.not_before_at or 0, row.revived_at or 0)
@@ -221,7 +221,7 @@ class Reports:
             completed = submission.completed - submission.folded
             if completed or submission.reserved_count or submission.delayed_count:
                 add(submission.lanes, 0, 0, completed, 0, 0, submission.reserved_count, submission.delayed_count)
-        for gone in state.removing.values():
+        for gone in (*state.removing.values(), *state.arriving.values()):
             lane_ids = (lane_id for lane_id, _ in lanes.decode(gone.lanes).values())
             add(lane_ids, -1, -gone.total, -gone.completed, -gone.dead, -gone.skipped, 0, 0)
         for lane_id, (value, *stored) in lanes.counts(state.reader, key):

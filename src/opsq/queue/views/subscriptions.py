@@ -81,6 +81,12 @@ class Subscriptions:
             if block == work.index and mask >> bit & 1:
                 self._answer(peer, request)
 
+    def note_moved(self, submission_id: int) -> None:
+        """A submission is another daemon's: everyone who waits is told where."""
+        for peer, request_id in [*self._ends.get(submission_id, {}), *self._readers.get(submission_id, {})]:
+            self._remove(submission_id, peer, request_id)
+            self._state.refuse(peer, request_id, self._state.missing(submission_id))
+
     def note_ended(self, submission: LiveSubmission) -> None:
         """A submission has become final: answer everyone."""
         shown = cache(partial(self._shown, submission))  # read once, and only if somebody waits

@@ -9,13 +9,14 @@ the names: `_s` seconds, `_at` milliseconds since 1970 UTC, `_bytes`, `_count`. 
 
 from __future__ import annotations
 
-from opsq.wire.messages import administration, chunks, connection, events, inspection, schedules, submissions
+from opsq.wire.messages import administration, chunks, connection, events, inspection, moves, schedules, submissions
 from opsq.wire.messages.administration import *
 from opsq.wire.messages.chunks import *
 from opsq.wire.messages.connection import *
 from opsq.wire.messages.events import *
 from opsq.wire.messages.fields import *
 from opsq.wire.messages.inspection import *
+from opsq.wire.messages.moves import *
 from opsq.wire.messages.schedules import *
 from opsq.wire.messages.submissions import *
 
@@ -27,6 +28,7 @@ Request = (
     | events.Events
     | administration.Requests
     | schedules.Requests
+    | moves.Requests
 )
 
 Reply = (
@@ -37,4 +39,5 @@ Reply = (
     | events.EventRows
     | administration.Replies
     | schedules.Schedules
+    | moves.Replies
 )

@@ -72,7 +72,7 @@ class Pause(Message):
     metadata: Metadata = {}
     by_operator: bool = False
     by_name: Name = ""
-    revision: Count = 0
+    revision: Instant = 0
     """What the rules are to have as their revision at least; 0: the daemon chooses."""
 
 
@@ -82,7 +82,7 @@ class Resume(Message):
     id: Id
     metadata: Metadata = {}
     by_operator: bool = False
-    revision: Count = 0
+    revision: Instant = 0
 
 
 class Limit(Message):
@@ -97,7 +97,7 @@ class Limit(Message):
     by_name: Name = ""
     rate_span_s: PositiveDuration = 1.0
     """The unit of time for which the rate was given: it only affects how the rate is shown."""
-    revision: Count = 0
+    revision: Instant = 0
 
 
 class Unlimit(Message):
@@ -106,7 +106,7 @@ class Unlimit(Message):
     id: Id
     key: Key
     value: Value | None = None
-    revision: Count = 0
+    revision: Instant = 0
 
 
 class Weight(Message):
@@ -116,7 +116,7 @@ class Weight(Message):
     key: Key
     value: Value
     weight: WeightNumber
-    revision: Count = 0
+    revision: Instant = 0
 
 
 class PutRules(Message):
@@ -126,7 +126,7 @@ class PutRules(Message):
     """
 
     id: Id
-    revision: Count
+    revision: Instant
     pauses: Annotated[list[PauseState], Meta(max_length=10_000)]
     limits: Annotated[list[LimitState], Meta(max_length=100_000)]
     weights: Annotated[list[WeightState], Meta(max_length=100_000)]

@@ -40,7 +40,7 @@ class Alone:
         self.gates = self
 
     def submission(self, submission_id: int, beside: Iterable[int] = ()) -> Any:
-        return SimpleNamespace(id=submission_id, is_open=True)
+        return SimpleNamespace(id=submission_id, is_offered=True)
 
     def strangers(self, submission_ids: list[int]) -> dict[int, Any]:
         return {}

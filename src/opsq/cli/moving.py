@@ -1,0 +1,132 @@
+"""Connects a mover to the daemon and to the one to which submissions move, and goes on when one of them was away.
+
+It must not know how submissions move: `opsq.client.core.mover` does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+from opsq.cli.caller import Caller
+from opsq.client.core.address import ShardedAddress, address_of, find_daemon, show_address
+from opsq.client.core.mover import Mover, check_pair
+from opsq.client.sync.connection import Connection
+from opsq.errors import InputUnreadable, Unreachable, UsageError
+from opsq.units import counted
+from opsq.wire.messages import Changed, Drain, Heartbeat, Moves, ShowMoves
+
+AWAY_S = 60.0
+"""How long one of the daemons may be away, from the last step that was taken."""
+_PAUSE_S = 0.2
+_BEAT_ID = (1 << 63) - 1
+
+
+class Moving:
+    """A move from the daemon of the caller to another one.
+
+    Args:
+        caller: whose daemon is the source.
+        to: the address of the target, as it was typed.
+        token_file: has the token for the target; None: the one that the settings name.
+        with_final: move also what has ended.
+        wait_s: how long to wait for what is reserved.
+
+    Attributes:
+        count: submissions moved until now.
+        left: those that cannot move, each with why.
+
+    Raises:
+        UsageError: the address cannot be one.
+    """
+
+    def __init__(self, caller: Caller, to: str, token_file: str | None, *, with_final: bool, wait_s: float) -> None:
+        self._caller = caller
+        self._with_final = with_final
+        self._wait_s = wait_s
+        target, self._token = find_daemon(to, token=None if token_file is None else _read(token_file))
+        if isinstance(target, ShardedAddress) or isinstance(address_of(caller.settings), ShardedAddress):
+            raise UsageError(
+                "Submissions move from one daemon to one other, and several were named.",
+                hint="Name the one to be emptied with --address, and the other one with --to.",
+            )
+        self._target = os.path.abspath(target) if isinstance(target, str) else target
+        self.count = 0
+        self.left: dict[int, str] = {}
+
+    def run(self) -> None:
+        """Move all there is; what an earlier run has left is finished first.
+
+        Raises:
+            Unreachable: one of the daemons was away for too long.
+            UsageError: nothing can move between the two.
+            NoRoom, StorageFull: there is no more room at the target.
+        """
+        until = time.monotonic() + AWAY_S
+        is_known = False
+        while True:
+            try:
+                with self._connected() as (source, target):
+                    check_pair(source.welcome, target.welcome)
+                    is_known = True
+                    source.call(Drain(source.next_id()), Changed)
+                    for count in self._steps(source, target):
+                        self.count += count
+                        until = time.monotonic() + AWAY_S
+                    return
+            except Unreachable:
+                if not is_known or time.monotonic() > until:
+                    raise
+                time.sleep(_PAUSE_S)
+
+    def _steps(self, source: Connection, target: Connection) -> Iterator[int]:
+        shard = target.welcome.shard or 0
+        address = show_address(self._target)
+        mover = Mover(source, target, shard, address, with_final=self._with_final, wait_s=self._wait_s)
+        yield from mover.run()
+        self.left = mover.left
+        others = source.call(ShowMoves(source.next_id()), Moves).departed
+        if others:
+            self._caller.warn(
+                f"{counted(len(others), 'submission')} left for {others[0].address} before, and may not be active"
+                f" there: `opsq drain --to {others[0].address}` finishes that."
+            )
+
+    def _open(self) -> Connection:
+        return Connection.open(self._target, name="mover", token=self._token)
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[tuple[Connection, Connection]]:
+        with self._caller.connect(name="mover") as source, self._open() as target, _beating((source, target)):
+            yield source, target
+
+
+@contextlib.contextmanager
+def _beating(connections: Sequence[Connection]) -> Iterator[None]:
+    """Show both daemons that this side lives while it waits for one of them."""
+    is_over = threading.Event()
+
+    def beat() -> None:
+        while not is_over.wait(min(one.welcome.heartbeat_s for one in connections)):
+            for connection in connections:
+                with contextlib.suppress(Unreachable):
+                    connection.send([Heartbeat(_BEAT_ID)])
+
+    thread = threading.Thread(target=beat, name="opsq-mover-beats", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.read().strip()
+    except OSError as error:
+        raise InputUnreadable(f"The token file {path} cannot be read: {error.strerror}.") from error

@@ -1,0 +1,173 @@
+"""Moves submissions from one daemon to another: holds them back, copies them, changes who owns them, batch by batch.
+
+All that outlives this process is in the two files, so whoever does it again goes on: what the source has given away is
+activated, and what it has not is copied again. It must not connect to anything, nor decide which daemon is meant.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from opsq.client.core.administration import Caller
+from opsq.errors import Conflict, UsageError
+from opsq.wire.messages import (
+    ActivateMoved,
+    CancelMove,
+    Changed,
+    CommitMove,
+    ConfirmMoved,
+    ExportedSlice,
+    ExportSlice,
+    GiveUpMoved,
+    HeldForMove,
+    HoldForMove,
+    Moves,
+    ShowMoves,
+    StageSlice,
+    Welcome,
+)
+
+BATCH_SUBMISSIONS = 100
+CLEARING_S = 0.05
+"""How long to wait until the target is asked again that still removes what is left of an earlier attempt."""
+_OF_ONE = frozenset({"moved_key_taken", "arrived_before"})
+"""Conflicts for which a submission stays at the source."""
+
+
+def check_pair(source: Welcome, target: Welcome) -> None:
+    """Make sure that submissions can move from one daemon to the other.
+
+    Raises:
+        UsageError: the target has no shard number of its own, or another content store.
+    """
+    if target.shard is None:
+        raise UsageError(
+            "The daemon to which submissions are to move has no shard number.",
+            hint="Start it with one that no other has: opsq start --shard N",
+        )
+    if target.shard == (source.shard or 0):
+        raise UsageError(
+            f"Both daemons are shard {target.shard}, so their ids could be the same.",
+            hint="Start the other one, with a new state folder, as another shard: opsq start --shard N",
+        )
+    if source.store_marker != target.store_marker:
+        raise UsageError(
+            f"The two daemons have different content stores, {source.store} and {target.store}: content does not move.",
+            hint="Start the other one with the store of this one: opsq start --store URL",
+        )
+
+
+class Mover:
+    """Moves submissions.
+
+    Args:
+        source, target: connections of operators.
+        shard: of the target.
+        address: of the target, for those who ask the source.
+        with_final: move also what has ended.
+        wait_s: how long to wait for chunks that are reserved before their reservations are revoked.
+
+    Attributes:
+        left: submissions that cannot move, each with why.
+    """
+
+    def __init__(
+        self, source: Caller, target: Caller, shard: int, address: str, *, with_final: bool, wait_s: float
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._shard = shard
+        self._address = address
+        self._with_final = with_final
+        self._wait_s = wait_s
+        self._identity = b""
+        self._target_identity = b""
+        self.left: dict[int, str] = {}
+
+    def run(self) -> Iterator[int]:
+        """Finish what was begun, then move all there is; yields how many submissions each commit has moved.
+
+        Raises:
+            Unreachable: one of the daemons is gone: do it again.
+            NoRoom, StorageFull: the target has no room for the next.
+        """
+        yield from self.recover()
+        while True:
+            count = 0
+            for moved_count in self._pass():
+                count += moved_count
+                yield moved_count
+            if not count:
+                return
+
+    def recover(self) -> Iterator[int]:
+        """Activate what the source has given away to this target, and have the rest of what is there removed."""
+        here = self._source.call(ShowMoves(self._source.next_id()), Moves)
+        there = self._target.call(ShowMoves(self._target.next_id(), here.identity), Moves)
+        self._identity, self._target_identity = here.identity, there.identity
+        departed = [one.submission_id for one in here.departed if one.identity == there.identity]
+        given_up = sorted(set(there.arriving) - set(departed))
+        if given_up:
+            self._target.call(GiveUpMoved(self._target.next_id(), given_up), Changed)
+        if departed:
+            yield self._activate(departed)
+
+    def _pass(self) -> Iterator[int]:
+        """Go through all submissions once."""
+        self.left.clear()
+        after: int | None = 0
+        limit = BATCH_SUBMISSIONS
+        while after is not None:
+            request = HoldForMove(self._source.next_id(), after, limit, self._wait_s, self._with_final)
+            held = self._source.call(request, HeldForMove)
+            self.left |= dict.fromkeys(held.left, "Too many submissions wait for it, or it for too many.")
+            try:
+                if held.submission_ids:
+                    yield self._move(held)
+            except Conflict as error:
+                self._drop(held)
+                if error.cause in _OF_ONE and limit > 1:
+                    limit = 1  # the others of this batch can move
+                    continue
+                self.left |= dict.fromkeys(held.submission_ids, error.message)
+            after = held.next_after
+
+    def _move(self, held: HeldForMove) -> int:
+        for submission_id in held.submission_ids:
+            self._copy(held, submission_id)
+        source = self._source
+        source.call(CommitMove(source.next_id(), held.move, self._target_identity, self._shard, self._address), Changed)
+        return self._activate(held.submission_ids)
+
+    def _activate(self, submission_ids: list[int]) -> int:
+        count = self._target.call(ActivateMoved(self._target.next_id(), submission_ids), Changed).count
+        self._source.call(ConfirmMoved(self._source.next_id(), submission_ids), Changed)
+        return count
+
+    def _drop(self, held: HeldForMove) -> None:
+        """Do not move these after all."""
+        self._target.call(GiveUpMoved(self._target.next_id(), held.submission_ids), Changed)
+        self._source.call(CancelMove(self._source.next_id(), held.move), Changed)
+
+    def _copy(self, held: HeldForMove, submission_id: int) -> None:
+        number, after, is_last = 0, None, False
+        while not is_last:
+            part = self._source.call(ExportSlice(self._source.next_id(), submission_id, after), ExportedSlice)
+            after, is_last = part.after, part.after is None
+            self._stage(held, submission_id, number, part.content, is_last=is_last)
+            number += 1
+
+    def _stage(self, held: HeldForMove, submission_id: int, number: int, content: bytes, *, is_last: bool) -> None:
+        while True:
+            request = StageSlice(
+                self._target.next_id(), self._identity, held.move, submission_id, number, content, is_last
+            )
+            try:
+                self._target.call(request, Changed)
+            except Conflict as error:
+                if error.cause != "clearing":
+                    raise
+                time.sleep(CLEARING_S)
+            else:
+                return

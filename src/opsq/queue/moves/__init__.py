@@ -1,0 +1,1 @@
+"""Submissions that move from one daemon to another: both sides of it."""

@@ -1,0 +1,171 @@
+"""The side from which submissions move: chooses them, gives their rows, and gives them away in one commit.
+
+Must not hold them back itself (`holds` does), nor remove what is left of them (`retention` does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from opsq.clock import Now, after
+from opsq.errors import Conflict, NotFound
+from opsq.queue.batch import Batch, nothing_to_undo
+from opsq.queue.live_submission import LiveSubmission
+from opsq.queue.moves.holds import Hold, Holds, Stage
+from opsq.queue.peer import Peer
+from opsq.queue.state import EngineState
+from opsq.store import lanes, move_units, moved, removals, submissions, transfer
+from opsq.store.database import Database
+from opsq.store.moved import Target
+from opsq.wire.messages import (
+    CancelMove,
+    Changed,
+    CommitMove,
+    ConfirmMoved,
+    ExportedSlice,
+    ExportSlice,
+    HeldForMove,
+    HoldForMove,
+)
+
+
+class MoveSource:
+    """Gives submissions away.
+
+    Args:
+        on_moved: notified of each that is another daemon's from now on.
+    """
+
+    def __init__(self, state: EngineState, holds: Holds, on_moved: Callable[[LiveSubmission], None]) -> None:
+        self._state = state
+        self._holds = holds
+        self._on_moved = on_moved
+
+    def hold(self, peer: Peer, request: HoldForMove, now: Now) -> None:
+        """Hold back the next submissions, with those that must move with them; answered when they are at rest."""
+        state = self._state
+        chosen: dict[int, LiveSubmission] = {}
+        left: list[int] = []
+        found, next_after = move_units.candidates(state.reader, request.after, with_final=request.with_final)
+        seen = request.after
+        for submission_id, _ in found:
+            if len(chosen) >= request.limit:
+                next_after = seen
+                break
+            seen = submission_id
+            if submission_id not in chosen:
+                unit = move_units.unit_of(state.reader, submission_id)
+                if unit is None:
+                    left.append(submission_id)
+                else:
+                    chosen |= self._loaded(unit)
+        reply = HeldForMove(request.id, state.rng.randbytes(16), [], next_after, left)
+        if not chosen:
+            state.reply(peer, reply)
+            return
+        deadline = after(now.mono, request.wait_s)
+        self._holds.begin(
+            Hold(peer, reply.move, list(chosen.values()), deadline, reply, request.with_final or _any_final(chosen))
+        )
+        self._holds.tick(now)
+
+    def _loaded(self, unit: list[int]) -> dict[int, LiveSubmission]:
+        """The submissions of a unit; none if one of them cannot be held now: a later pass meets them again."""
+        loaded = [self._state.submission(one) for one in unit]
+        if any(one is None or one.is_held or one.is_closing for one in loaded):
+            return {}
+        return {one.id: one for one in loaded if one is not None}
+
+    def export(self, peer: Peer, request: ExportSlice, now: Now) -> None:
+        """Answer with rows of a held submission.
+
+        Raises:
+            Conflict: this connection does not hold it.
+        """
+        reader, submission_id = self._state.reader, request.submission_id
+        if self._holds.ready_of(peer, submission_id) is None:
+            raise Conflict(cause="not_held", submission_id=submission_id)
+        if request.after is None:
+            header = transfer.header(reader, submission_id, now.wall)
+            if header is None:
+                raise NotFound(cause="unknown_submission", submission_id=submission_id)
+            reply = ExportedSlice(request.id, transfer.encode(header), transfer.START)
+        else:
+            found, following = transfer.read(reader, submission_id, request.after, now.wall)
+            reply = ExportedSlice(request.id, transfer.encode(found), following)
+        self._state.reply(peer, reply)
+
+    def cancel(self, peer: Peer, request: CancelMove, _: Now) -> None:
+        """Free what is held."""
+        self._state.reply(peer, Changed(request.id, self._holds.cancel(request.move, peer)))
+
+    def commit(self, peer: Peer, request: CommitMove, now: Now) -> None:
+        """Give held submissions away: from this commit on they are the target's.
+
+        Raises:
+            Conflict: they are not held any more, or somebody else waits for one of them by now.
+        """
+        state, hold = self._state, self._holds.get(request.move, peer)
+        if hold is None:
+            raise Conflict(cause="not_held_any_more")
+        hold.stage = Stage.LEAVING
+        target = Target(request.identity, request.shard, request.address)
+        ids = [submission.id for submission in hold.submissions]
+        batch = state.batch
+
+        def write(database: Database, _: Batch) -> None:
+            writer = database.writer
+            other = move_units.outsider(writer, ids)
+            if other is not None:
+                raise Conflict(cause="move_awaited", waiting_id=other)
+            for submission in hold.submissions:
+                moved.put(writer, submission.id, target, now.wall)
+                move_units.leave(writer, submission.id)
+                lanes.leave(writer, submission.id, submission.lanes)
+                removals.hide(writer, submission.id)
+
+        batch.hidden_count += sum(submission.unfinished for submission in hold.submissions)
+        batch.add(lambda _: self._settle_moved(hold), lambda _: self._cancel_moved(hold), write)
+        batch.replies.append((peer, Changed(request.id, len(ids))))
+
+    def _settle_moved(self, hold: Hold) -> None:
+        state = self._state
+        state.has_moved = True
+        for submission in hold.submissions:
+            submission.pins -= 1
+            submission.is_held = False
+            state.set_state(submission, "removed")
+            state.live.pop(submission.id, None)
+            if submission.delayed_count:
+                submission.delayed_count = 0
+                state.gates.slot_freed(submission)
+            row = submission.row
+            state.removing[submission.id] = removals.Removed(
+                row.request_key,
+                row.lanes,
+                submission.total,
+                submission.folded,
+                submission.dead,
+                row.chunks_skipped,
+                keeps_content=True,
+            )
+            self._on_moved(submission)
+        state.note_news()
+        self._holds.gone(hold)
+
+    def _cancel_moved(self, hold: Hold) -> None:
+        """The batch is gone: they are held still, if the mover is still there."""
+        hold.stage = Stage.READY
+        if not hold.peer.is_connected:
+            self._holds.release(hold)
+
+    def confirm(self, peer: Peer, request: ConfirmMoved, _: Now) -> None:
+        """The target hands them out."""
+        ids = list(request.submission_ids)
+        self._state.batch.add(nothing_to_undo, nothing_to_undo, lambda database, _: moved.confirm(database.writer, ids))
+        self._state.batch.replies.append((peer, Changed(request.id, len(ids))))
+
+
+def _any_final(chosen: dict[int, LiveSubmission]) -> bool:
+    """Whether one has ended, and moves with those that wait for it."""
+    return any(one.state in submissions.FINAL_STATES for one in chosen.values())

@@ -1,0 +1,270 @@
+"""The side to which submissions move: keeps what is staged where nobody sees it, until it is activated or given up.
+
+Must not ask the source for anything: the mover carries all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from opsq.clock import Now
+from opsq.errors import Conflict, NotFound, UsageError
+from opsq.ids import SubmissionId, blocks_of
+from opsq.queue.batch import Batch, acting, nothing_to_undo
+from opsq.queue.folding import Folding
+from opsq.queue.live_submission import LiveSubmission
+from opsq.queue.peer import Peer
+from opsq.queue.rule_changes import RuleChanges
+from opsq.queue.state import EngineState
+from opsq.store import arriving, idempotency_keys, lanes, moved, removals, submissions, transfer
+from opsq.store.arriving import ArrivingRow
+from opsq.store.database import Database
+from opsq.store.submissions import SubmissionRow
+from opsq.store.transfer import Header
+from opsq.strategy.arms import shuffle_of
+from opsq.users import ROOT
+from opsq.wire.messages import ActivateMoved, Changed, GiveUpMoved, StageSlice
+
+
+class MoveTarget:
+    """Takes submissions over.
+
+    Args:
+        check_room: raises NoRoom unless so many chunks may come in.
+        on_active: notified of each that is ours from now on, with its row.
+    """
+
+    def __init__(
+        self,
+        state: EngineState,
+        folding: Folding,
+        rule_changes: RuleChanges,
+        check_room: Callable[[int], None],
+        on_active: Callable[[LiveSubmission, Now], None],
+    ) -> None:
+        self._state = state
+        self._folding = folding
+        self._rule_changes = rule_changes
+        self._check_room = check_room
+        self._on_active = on_active
+        state.arriving = dict(removals.on_the_way(state.reader))
+        state.unique_keys.has_arriving = bool(state.arriving)
+
+    # --- what arrives ---
+
+    def stage(self, peer: Peer, request: StageSlice, now: Now) -> None:
+        """Keep a slice; one that is here already changes nothing.
+
+        Raises:
+            UsageError: it is malformed.
+            Conflict: the submission is known here, or one of its keys is; or another slice should come first.
+            NoRoom, StorageFull: there is no room for it.
+        """
+        state = self._state
+        if state.is_full:
+            raise state.no_room()
+        known = arriving.find(state.reader, request.submission_id)
+        if known is not None and known.move != request.move and not known.is_given_up:
+            self._give_up([known], now)
+        if known is not None and (known.move != request.move or known.is_given_up):
+            raise Conflict(cause="clearing", submission_id=request.submission_id)
+        if known is not None and (known.next_slice is None or request.number < known.next_slice):
+            state.batch.replies.append((peer, Changed(request.id, 0)))
+            return
+        if request.number != (0 if known is None else known.next_slice):
+            raise Conflict(cause="out_of_step", submission_id=request.submission_id)
+        try:
+            if known is None:
+                self._stage_header(peer, request, transfer.decode_header(request.content), now)
+            else:
+                self._stage_rows(request, now)
+        except (ValueError, msgspec.MsgspecError) as error:
+            raise UsageError(cause="bad_slice", submission_id=request.submission_id, complaint=str(error)) from error
+        state.batch.replies.append((peer, Changed(request.id, 1)))
+
+    def _stage_header(self, peer: Peer, request: StageSlice, header: Header, now: Now) -> None:
+        state, header = self._state, _adapted(header, peer, now)
+        row = header.row
+        if row.id != request.submission_id or not 0 <= row.frontier <= blocks_of(row.chunks_total):
+            raise ValueError("it is of another submission")
+        self._check_new(header)
+        unfinished = _unfinished(row)
+        self._check_room(unfinished)
+        is_whole = request.is_last
+        removed: removals.Removed | None = None
+
+        def write(database: Database, batch: Batch) -> None:
+            nonlocal removed
+            writer = database.writer
+            found = {key: (lanes.find_or_make(writer, key, value), value) for key, value in header.metadata.items()}
+            lane_ids = [lane for lane, _ in found.values()]
+            hidden = row._replace(state="removed", finished_at=None, lanes=lanes.encode(found))
+            submissions.insert(writer, hidden, header.content, header.attachment, header.about)
+            lanes.attach(writer, row.id, lane_ids)
+            holds_key = row.state in submissions.UNFINISHED_STATES and row.unique_until != submissions.STARTED
+            unique_key = row.unique_key if holds_key else None
+            arriving.put(writer, row.id, request.source, request.move, unique_key, transfer.encode(header))
+            if is_whole:
+                arriving.set_next(writer, row.id, None)
+            if header.idempotency_key is not None:
+                idempotency_keys.keep(writer, header.idempotency_key, row.id)
+            counts = (row.chunks_completed, row.chunks_dead, row.chunks_skipped)
+            batch.count(frozenset(lane_ids), (1, row.chunks_total, *counts))
+            removed = removals.Removed(row.request_key, hidden.lanes, row.chunks_total, *counts, keeps_content=True)
+
+        def settle(_: Now) -> None:
+            state.fronts.note_new_lanes()
+            state.unique_keys.has_arriving = True
+            if removed is not None:
+                state.arriving[row.id] = removed
+
+        # What the counters say from now on has no place in the backlog before it is active.
+        state.batch.hidden_count += row.chunks_total - row.chunks_dead - row.chunks_skipped
+        state.batch.add(settle, nothing_to_undo, write)
+
+    def _check_new(self, header: Header) -> None:
+        """`Conflict` if the submission, or one of its keys, is known here."""
+        reader, row = self._state.reader, header.row
+        there = reader.execute("SELECT state FROM submission WHERE id = ?", (row.id,)).get
+        if there == "removed":
+            raise Conflict(cause="clearing", submission_id=row.id)
+        if there is not None:
+            raise Conflict(cause="arrived_before", submission_id=row.id)
+        holder = submissions.by_request_key(reader, row.request_key)
+        if holder is None and header.idempotency_key is not None:
+            holder = idempotency_keys.by_idempotency_key(reader, header.idempotency_key)
+        if holder is None and row.unique_key is not None and row.state in submissions.UNFINISHED_STATES:
+            holder = None if row.unique_until == submissions.STARTED else self._state.unique_keys.holder(row.unique_key)
+        if holder is not None:
+            raise Conflict(cause="moved_key_taken", submission_id=row.id, holder=holder)
+
+    def _stage_rows(self, request: StageSlice, now: Now) -> None:
+        found = transfer.decode_slice(request.content)
+        submission_id, batch = request.submission_id, self._state.batch
+        following = None if request.is_last else request.number + 1
+
+        def write(database: Database, _: Batch) -> None:
+            transfer.put(database.writer, submission_id, found, now.wall)
+            arriving.set_next(database.writer, submission_id, following)
+
+        batch.add(nothing_to_undo, nothing_to_undo, write)
+        batch.arrived += transfer.events_of(submission_id, found)
+
+    # --- what becomes of it ---
+
+    def activate(self, peer: Peer, request: ActivateMoved, _: Now) -> None:
+        """Hand out submissions that have arrived, all in one commit; those that are active already are none.
+
+        Raises:
+            NotFound: one has not arrived.
+        """
+        folding = self._folding
+        ids = list(request.submission_ids)
+
+        def go_on(now: Now) -> None:
+            # All of their history is folded, while nobody knows them: so no chunk of theirs is touched by that.
+            answers_count = self._state.batch.answers_count
+            self._state.attempt(peer, request.id, lambda: self._activate(peer, request.id, ids, now))
+            if self._state.batch.answers_count > answers_count:
+                self._state.batch.again.append((acting(go_on), peer, request))
+
+        self._state.batch.after.append(lambda _: folding.after(folding.last_seq, go_on))
+        self._state.batch.on_failed.append(lambda error: self._state.refuse(peer, request.id, error))
+
+    def _activate(self, peer: Peer, request_id: int, ids: list[int], now: Now) -> None:
+        state = self._state
+        headers = [transfer.decode_header(arriving.header(state.reader, one)) for one in self._arrived(ids)]
+        for header in headers:
+            self._activate_one(header, now)
+        state.batch.replies.append((peer, Changed(request_id, len(headers))))
+
+    def _arrived(self, ids: Iterable[int]) -> list[int]:
+        """Those of these that are here and not active yet."""
+        reader, found = self._state.reader, []
+        for submission_id in ids:
+            known = arriving.find(reader, submission_id)
+            if known is not None and known.next_slice is None and not known.is_given_up:
+                found.append(submission_id)
+            elif not submissions.is_there(reader, submission_id) and moved.find(reader, submission_id) is None:
+                raise NotFound(cause="unknown_submission", submission_id=submission_id)
+        return found
+
+    def _activate_one(self, header: Header, now: Now) -> None:
+        state, row = self._state, header.row
+
+        def write(database: Database, _: Batch) -> None:
+            lane_ids = [lanes.find_or_make(database.writer, *pair) for pair in header.metadata.items()]
+            arriving.activate(database.writer, header, lane_ids)
+            moved.forget(database.writer, row.id)
+
+        state.batch.hidden_count -= _unfinished(row)
+        state.batch.add(lambda now: self._settle_active(row, now), nothing_to_undo, write)
+        for key, weight in header.weights.items():
+            pair = (key, header.metadata[key])
+            if state.rules.weight(*pair) == 1.0 and pair not in state.rules.weights:
+                self._rule_changes.put_weight(*pair, weight, by_submission=True)
+
+    def _settle_active(self, row: SubmissionRow, now: Now) -> None:
+        state = self._state
+        state.arriving.pop(row.id, None)
+        state.states[row.state] += 1
+        state.forget_missed(row.id)
+        submission = state.submission(row.id)
+        if submission is None:
+            return
+        submission.pins += 1
+        if row.unique_until == submissions.UNTIL_START:
+            state.unique_keys.has_until_start = True
+        if row.state == "open":
+            state.restore_delays(submission, now)
+            state.became_free(submission)
+        self._on_active(submission, now)
+        submission.pins -= 1
+        state.forget_if_over(submission)
+
+    def give_up(self, peer: Peer, request: GiveUpMoved, now: Now) -> None:
+        """Have what is here of submissions removed, though not their content, which is the source's."""
+        found = [
+            known
+            for one in request.submission_ids
+            if (known := arriving.find(self._state.reader, one)) is not None and not known.is_given_up
+        ]
+        self._give_up(found, now)
+        self._state.batch.replies.append((peer, Changed(request.id, len(found))))
+
+    def _give_up(self, rows: Iterable[ArrivingRow], _: Now) -> None:
+        state = self._state
+        for one in rows:
+            submission_id = one.submission_id
+
+            def settle(_: Now, submission_id: int = submission_id) -> None:
+                removed = state.arriving.pop(submission_id, None)
+                if removed is not None:
+                    state.removing[submission_id] = removed
+
+            def write(database: Database, _: Batch, submission_id: int = submission_id) -> None:
+                arriving.give_up(database.writer, submission_id)
+
+            state.batch.add(settle, nothing_to_undo, write)
+
+
+def _unfinished(row: SubmissionRow) -> int:
+    return row.chunks_total - row.chunks_completed - row.chunks_dead - row.chunks_skipped
+
+
+def _adapted(header: Header, peer: Peer, now: Now) -> Header:
+    """A header as it holds here: durations end as late as they would have, by our clock.
+
+    The user who has submitted it is believed only of one who could have done so.
+    """
+    row, step_ms = header.row, now.wall - header.exported_at
+    if row.delay_ms is not None and row.not_before_at is not None:
+        row = row._replace(not_before_at=row.not_before_at + step_ms)
+    if row.expires_ms is not None and row.expires_at is not None:
+        row = row._replace(expires_at=row.expires_at + step_ms)
+    if peer.uid is None or peer.uid not in {ROOT, row.submitter}:
+        row = row._replace(submitter=None)
+    row = row._replace(id=SubmissionId(row.id), shuffle=shuffle_of(row.id))
+    return msgspec.structs.replace(header, row=row)

@@ -1,0 +1,91 @@
+"""Rows of `moved`, the forwarding entries: where submissions are now that were here before.
+
+It must not delete what they have left behind: `removals` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import apsw
+
+
+class Target(NamedTuple):
+    """Another daemon: the identity of its file, its shard number, and its address as an operator has typed it."""
+
+    identity: bytes
+    shard: int
+    address: str
+
+
+class MovedRow(NamedTuple):
+    """A submission that has moved."""
+
+    submission_id: int
+    identity: bytes
+    shard: int
+    address: str
+
+
+_COLUMNS = ", ".join(MovedRow._fields)
+
+
+def identity(connection: apsw.Connection) -> bytes:
+    """The 16 bytes that name this file."""
+    row = connection.execute("SELECT value FROM meta WHERE key = 'identity'").fetchone()
+    return bytes(row[0]) if row else b""
+
+
+def is_used(connection: apsw.Connection) -> bool:
+    """Whether any submission has moved."""
+    return connection.execute("SELECT 1 FROM moved LIMIT 1").fetchone() is not None
+
+
+def find(connection: apsw.Connection, submission_id: int) -> MovedRow | None:
+    """Where a submission is now, if it has moved."""
+    row = connection.execute(f"SELECT {_COLUMNS} FROM moved WHERE submission_id = ?", (submission_id,)).fetchone()
+    return None if row is None else MovedRow._make(row)
+
+
+def by_key(connection: apsw.Connection, request_key: bytes | None, idempotency_key: str | None) -> MovedRow | None:
+    """The submission that one of these keys made, if it has moved."""
+    for column, key in (("request_key", request_key), ("idempotency_key", idempotency_key)):
+        if key is not None:
+            sql = f"SELECT {_COLUMNS} FROM moved WHERE {column} = ? AND {column} IS NOT NULL LIMIT 1"
+            row = connection.execute(sql, (key,)).fetchone()
+            if row is not None:
+                return MovedRow._make(row)
+    return None
+
+
+def put(writer: apsw.Connection, submission_id: int, target: Target, moved_at: int) -> None:
+    """A submission is the other daemon's from this commit on."""
+    writer.execute(
+        "INSERT OR REPLACE INTO moved "
+        "(submission_id, identity, shard, address, request_key, idempotency_key, moved_at) "
+        "SELECT id, ?2, ?3, ?4, request_key, (SELECT key FROM idempotency WHERE submission_id = id), ?5 "
+        "FROM submission WHERE id = ?1",
+        (submission_id, *target, moved_at),
+    )
+
+
+def confirm(writer: apsw.Connection, submission_ids: Iterable[int]) -> None:
+    """The other daemon hands them out."""
+    writer.executemany("UPDATE moved SET is_confirmed = 1 WHERE submission_id = ?", ((one,) for one in submission_ids))
+
+
+def unconfirmed(connection: apsw.Connection, limit: int) -> list[MovedRow]:
+    """Those of which it is not known that the other daemon hands them out, the oldest first."""
+    sql = f"SELECT {_COLUMNS} FROM moved WHERE NOT is_confirmed ORDER BY submission_id LIMIT ?"
+    return [MovedRow._make(row) for row in connection.execute(sql, (limit,))]
+
+
+def forget(writer: apsw.Connection, submission_id: int) -> None:
+    """A submission has come back."""
+    writer.execute("DELETE FROM moved WHERE submission_id = ?", (submission_id,))
+
+
+def unconfirmed_count(connection: apsw.Connection) -> int:
+    """How many there are."""
+    return int(connection.execute("SELECT count(*) FROM moved WHERE NOT is_confirmed").get)

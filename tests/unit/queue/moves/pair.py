@@ -1,0 +1,139 @@
+"""Two engines on two files, and a mover between them, that may be killed at any of its calls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+from opsq.client.core.mover import Mover
+from opsq.ids import SubmissionIds
+from opsq.store import shard
+from opsq.store.database import Database
+from opsq.wire import messages as m
+from unit.model.rig import Rig
+
+R = TypeVar("R")
+WAIT_S = 5.0
+SHARD = 7
+
+
+class Killed(Exception):  # nothing failed
+    """The mover, or one of the two daemons, is gone."""
+
+
+class RigCaller:
+    """A connection to the engine of a rig."""
+
+    def __init__(self, pair: Pair, rig: Rig) -> None:
+        self._pair = pair
+        self._rig = rig
+        self.peer = rig.connect("mover")
+        self.peer.uid = 0
+
+    def next_id(self) -> int:
+        return next(self._rig.ids)
+
+    def call(self, request: Any, kind: type[R]) -> R:
+        rig = self._rig
+        self._pair.before_call(request)
+        rig.pass_time(0.05)
+        rig.tick()
+        rig.settle()
+        rig.send(self.peer, request)
+        for _ in range(2000):
+            rig.settle()
+            replies = rig.replies(self.peer, request.id)
+            if replies:
+                [reply] = replies
+                assert isinstance(reply, kind)
+                self._pair.after_call(request)
+                return reply
+            rig.pass_time(0.05)
+            rig.tick()
+        raise AssertionError(f"{request} was not answered")
+
+
+class Pair:
+    """A source and a target."""
+
+    def __init__(self, folder: Path) -> None:
+        for name in ("source", "target"):
+            (folder / name).mkdir()
+        (folder / "target" / "0").mkdir()
+        database = Database.open(folder / "target" / "0" / "opsq.sqlite", is_durable=False)
+        shard.claim(database, SHARD)
+        database.close()
+        self.source, self.target = Rig(folder / "source"), Rig(folder / "target")
+        self.calls: list[str] = []
+        self.kill_at: tuple[int, str] | None = None
+        """At which call who is killed: the mover, the source or the target; before it, or after (" late")."""
+
+    def mover(self, *, with_final: bool = False) -> Mover:
+        """A new mover, with connections of its own."""
+        source, target = RigCaller(self, self.source), RigCaller(self, self.target)
+        return Mover(source, target, SHARD, "there:7400", with_final=with_final, wait_s=WAIT_S)
+
+    def move(self, *, with_final: bool = False) -> Mover:
+        """Move all there is."""
+        mover = self.mover(with_final=with_final)
+        for _ in mover.run():
+            pass
+        return mover
+
+    def before_call(self, request: object) -> None:
+        self.calls.append(type(request).__name__)
+        self._kill("")
+
+    def after_call(self, request: object) -> None:
+        self._kill(" late")
+
+    def _kill(self, when: str) -> None:
+        if self.kill_at is None or self.kill_at[0] != len(self.calls):
+            return
+        who, _, late = self.kill_at[1].partition(" ")
+        if f" {late}".rstrip() != when:
+            return
+        if who == "source":
+            self.source.crash()
+        elif who == "target":
+            self.target.crash()
+        raise Killed
+
+    def disconnect_mover(self, mover: Mover) -> None:
+        """The connections of a mover end; those to what has crashed have ended with that."""
+        for caller in (mover._source, mover._target):
+            assert isinstance(caller, RigCaller)
+            caller._rig.disconnect(caller.peer)
+            caller._rig.settle()
+
+    def settle(self) -> None:
+        """Have both do all that is left to do."""
+        for rig in (self.source, self.target):
+            for _ in range(40):
+                rig.advance(1)
+            rig.fold()
+
+    def check(self) -> None:
+        """Both files are sound, and no submission is in both of them."""
+        for rig in (self.source, self.target):
+            assert rig.broken_rules() == []
+        there = [
+            {row[0] for row in rig.rows("SELECT id FROM submission WHERE state != 'removed'")}
+            for rig in (self.source, self.target)
+        ]
+        assert not there[0] & there[1]
+
+    def close(self) -> None:
+        self.source.close()
+        self.target.close()
+
+
+def new_id(rig: Rig, number: int) -> int:
+    """An id of the shard."""
+    return SubmissionIds(shard=number).next(rig.now.wall)
+
+
+def states(rig: Rig) -> dict[int, m.SubmissionState]:
+    """All submissions that are seen."""
+    found = rig.only(rig.connect(), m.List(next(rig.ids), limit=10_000), m.Listed).submissions
+    return {one.submission_id: one for one in found}
