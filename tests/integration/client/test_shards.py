@@ -20,6 +20,7 @@ import pytest
 import opsq
 from daemons import running
 from fleets import Fleet, fleet_in
+from opsq.client.shards import router_thread
 from opsq.client.shards.shard_order import rendezvous
 from opsq.daemon import lifecycle
 from opsq.errors import Conflict, NotFound, Unreachable, UsageError
@@ -418,6 +419,23 @@ def test_daemons_that_cannot_be_one_queue_are_refused(fleet: Fleet, tmp_path: Pa
         with running(tmp_path / "other", **flags) as other, pytest.raises(Conflict, match=why):
             opsq.connect(f"{fleet.address},{other.socket}")
         shutil.rmtree(tmp_path / "other")
+
+
+def test_daemon_that_does_not_fit_and_comes_later_is_left_out_until_it_does(
+    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(router_thread, "LEFT_OUT_S", 0.1)
+    addresses = tmp_path / "shards"
+    sockets = [settings.socket for settings in fleet.settings]
+    addresses.write_text("\n".join(sockets))
+    with opsq.connect(f"@{addresses}") as queue:
+        with running(tmp_path / "other", shard=9) as other:
+            addresses.write_text("\n".join([*sockets, other.socket]))
+            wait_until(lambda: "is left out" in caplog.text, what="the daemon with another store is left out")
+            assert len(queue.status().shards) == SHARDS
+            assert queue.submit([b"x"]).state().state == "open"
+        with running(tmp_path / "other", shard=9, store=str(fleet.folder / "store")):
+            wait_until(lambda: len(queue.status().shards) == SHARDS + 1, what="the daemon is a shard now")
 
 
 def test_no_shard_at_all_is_unreachable(tmp_path: Path) -> None:

@@ -34,6 +34,8 @@ FILE_S = 1.0
 """How often a file with addresses is looked at."""
 FAREWELL_S = 2.0
 """How long the end of the process waits for what a client has said last to be sent."""
+LEFT_OUT_S = 30.0
+"""After how long a shard that does not fit to the others is looked at again."""
 FULL_S = 0.1
 """How often it is looked whether a shard that takes no more is away."""
 CLOSED_S = 0.02
@@ -119,7 +121,7 @@ class _RouterEnd(asyncio.Protocol):
         self._early: list[Request | ImpossibleRequest] = []
         self._unsaid: list[Reply] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._timers: list[asyncio.TimerHandle] = []
+        self._timers: set[asyncio.TimerHandle] = set()
         self.is_left = asyncio.Event()
         """The client has closed its end."""
         self.is_closed = asyncio.Event()
@@ -204,10 +206,9 @@ class _RouterEnd(asyncio.Protocol):
             self._address,
             lambda address: Shard(address, hello, on_change=self._changed, on_push=self._pushed),
         )
-        loop = asyncio.get_running_loop()
-        self._timers.append(loop.call_later(GREETING_S, self._welcome))
+        self._later(GREETING_S, self._welcome)
         if self._address.file:
-            self._timers.append(loop.call_later(FILE_S, self._look_at_file))
+            self._later(FILE_S, self._look_at_file)
 
     def _changed(self, shard: Shard) -> None:
         if self._router is not None:
@@ -221,7 +222,7 @@ class _RouterEnd(asyncio.Protocol):
             if all(one.number is not None or one.problem is not None for one in shards):
                 self._welcome()
             elif any(not one.is_away for one in shards):
-                self._timers.append(asyncio.get_running_loop().call_later(LATECOMERS_S, self._welcome))
+                self._later(LATECOMERS_S, self._welcome)
 
     def _welcome(self) -> None:
         """Begin, with the shards that have answered."""
@@ -242,11 +243,12 @@ class _RouterEnd(asyncio.Protocol):
 
     async def _leave_out(self, shard: Shard) -> None:
         """Do without a shard that came later and does not fit to the others."""
-        if self._shards is not None:
-            self._shards.leave_out(shard)
-            await shard.close()
-        if self._router is not None:
-            self._router.chosen_anew()
+        if self._shards is None or self._router is None:
+            return
+        self._shards.leave_out(shard)
+        self._router.chosen_anew()
+        self._later(LEFT_OUT_S, self._shards.admit_again)
+        await shard.close()
 
     def _pushed(self, shard: Shard, push: Revoked | Draining) -> None:
         if self._router is not None:
@@ -260,7 +262,7 @@ class _RouterEnd(asyncio.Protocol):
                 self._router.chosen_anew()
         for shard in self._shards.take_idle():
             self._spawn(shard.close())
-        self._timers = [asyncio.get_running_loop().call_later(FILE_S, self._look_at_file)]
+        self._later(FILE_S, self._look_at_file)
 
     # --- the end ---
 
@@ -277,6 +279,14 @@ class _RouterEnd(asyncio.Protocol):
             await asyncio.gather(*[shard.close() for shard in self._shards.take_all()])
         self.is_closed.set()
         self._on_end(self)
+
+    def _later(self, delay_s: float, call: Callable[[], None]) -> None:
+        def run() -> None:
+            self._timers.discard(timer)
+            call()
+
+        timer = asyncio.get_running_loop().call_later(delay_s, run)
+        self._timers.add(timer)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

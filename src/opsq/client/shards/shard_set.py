@@ -29,6 +29,7 @@ class ShardSet:
         self._read: tuple[int, int, int] | None = None
         self._shards = {part: open_shard(part) for part in self._parts()}
         self._leaving: list[Shard] = []
+        self._left_out: set[Address] = set()
         self._by_number: dict[int | None, Shard] = {}  # as it was found last
         self._moved: dict[int, int] = {}
 
@@ -130,6 +131,7 @@ class ShardSet:
         if (stamp := self._stamp()) == self._read:
             return False
         self._read = stamp
+        self._left_out.clear()
         parts = read_addresses(self.address.file, self.address.tls_files)
         for gone in self._shards.keys() - set(parts):
             self._leaving.append(self._shards.pop(gone))
@@ -139,9 +141,17 @@ class ShardSet:
         return True
 
     def leave_out(self, shard: Shard) -> None:
-        """Use a shard no more, until its address is read again."""
-        self._shards = {part: one for part, one in self._shards.items() if one is not shard}
-        self._by_number.clear()
+        """Use a shard no more, until it is admitted again."""
+        if self._shards.get(shard.address) is shard:
+            del self._shards[shard.address]
+            self._left_out.add(shard.address)
+            self._by_number.clear()
+
+    def admit_again(self) -> None:
+        """Dial those that were left out: what was wrong with them may have been mended."""
+        for part in self._left_out:
+            self._shards.setdefault(part, self._open_shard(part))
+        self._left_out.clear()
 
     def take_idle(self) -> list[Shard]:
         """Those that leave and with which nothing is to be done any more, or which have left; the caller's to close."""
