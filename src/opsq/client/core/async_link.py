@@ -1,7 +1,6 @@
 """The link of asyncio programs, and of routers: the same as `sync.link`, on one event loop.
 
-This file owns the asyncio transport; what is pending and what is resent is decided in `pending_requests`, as for
-blocking callers.
+What is pending and what is resent is decided in `pending_requests`, as for blocking callers.
 """
 
 from __future__ import annotations
@@ -9,191 +8,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-from opsq.client.core.address import ShardedAddress, Target, TlsAddress, show_address
+from opsq.client.core.address import Target, show_address
+from opsq.client.core.async_transport import AsyncTransport, open_transport
 from opsq.client.core.pending_requests import Holdings, LinkBase, OnPush, OnReply, id_of
-from opsq.client.core.transport import (
-    DIAL_S,
-    FRAME_LIMIT_BYTES,
-    REPLY_LIMIT_BYTES,
-    TLS_HINT,
-    Backoff,
-    expect,
-    frames,
-    here,
-    with_owner,
-)
+from opsq.client.core.transport import DIAL_S, Backoff, expect, here
 from opsq.errors import OpsqError, ProtocolError, Refused, TimedOut, Unreachable, UsageError
-from opsq.wire.frames import reply_reader
 from opsq.wire.messages import VERSION, CancelWait, Claim, ErrorReply, Heartbeat, Hello, Reply, Request, Welcome
 
-_FAREWELL_S = 1.0
-
 R = TypeVar("R")
-
-
-class _Transport(asyncio.Protocol):
-    """One connection: bytes in, messages out."""
-
-    def __init__(
-        self, on_replies: Callable[[list[Reply]], None], on_end: Callable[[OpsqError], None], address: Target
-    ) -> None:
-        self._on_replies = on_replies
-        self._on_end = on_end
-        self._address = address
-        self._reader = reply_reader()
-        self._writable = asyncio.Event()
-        self._writable.set()
-        self._transport: asyncio.Transport | None = None
-        self._closed = asyncio.Event()
-        self._is_ended = False
-        self._has_replies = False
-        self.limit_bytes = FRAME_LIMIT_BYTES
-
-    def set_limit(self, limit_bytes: int) -> None:
-        """Take the frame limit of the daemon."""
-        self.limit_bytes = limit_bytes
-        self._reader = reply_reader(max(limit_bytes, REPLY_LIMIT_BYTES))
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # a stream has no other kind; uvloop's derives from none
-
-    def data_received(self, data: bytes) -> None:
-        self._has_replies = True
-        try:
-            self._on_replies(list(self._reader.feed(data)))
-        except ProtocolError as error:
-            self.abort()
-            self._end(error)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._closed.set()
-        if isinstance(self._address, TlsAddress) and isinstance(exc, OSError) and not isinstance(exc, ConnectionError):
-            from opsq.client.core.tls import tls_failure
-
-            self._end(tls_failure(self._address, exc))
-        else:
-            is_early = isinstance(self._address, TlsAddress) and not self._has_replies
-            self._end(
-                Unreachable(
-                    f"The connection to the daemon at {show_address(self._address)} has ended.",
-                    hint=TLS_HINT if is_early else "",
-                )
-            )
-
-    def pause_writing(self) -> None:
-        self._writable.clear()
-
-    def resume_writing(self) -> None:
-        self._writable.set()
-
-    def write(self, requests: Sequence[Request]) -> None:
-        """Send requests in one frame, or in several if they are longer than the limit."""
-        if self._transport is not None:
-            for frame in list(frames(requests, self.limit_bytes)):  # all of them, or none
-                self._transport.write(frame)
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether the transport takes more."""
-        return self._writable.is_set()
-
-    async def drained(self) -> None:
-        """Wait until the transport takes more."""
-        await self._writable.wait()
-
-    def close(self) -> None:
-        """End the connection."""
-        if self._transport is not None:
-            self._transport.close()
-
-    def abort(self) -> None:
-        """End the connection without sending what the other side does not take."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    async def closed(self) -> None:
-        """Wait until the socket is closed, which with TLS takes a farewell, and for that only a second."""
-        try:
-            async with asyncio.timeout(_FAREWELL_S):
-                await self._closed.wait()
-        except TimeoutError:
-            if self._transport is not None:
-                self._transport.abort()
-
-    def _end(self, error: OpsqError) -> None:
-        self._writable.set()
-        if not self._is_ended:
-            self._is_ended = True
-            self._on_end(error)
-
-
-async def _connected(connect: Callable[[Any], socket.socket], address: Target) -> socket.socket:
-    """What `connect` makes in a thread of its own, which nobody waits for at the end of the process.
-
-    A socket that comes when it is not wanted any more is closed.
-    """
-    loop = asyncio.get_running_loop()
-    dialled: asyncio.Future[socket.socket] = loop.create_future()
-
-    def dial() -> None:
-        peer: socket.socket | None = None
-        failure: BaseException | None = None
-        try:
-            peer = connect(address)
-        except BaseException as error:  # noqa: BLE001  # it is raised by those who wait
-            failure = error
-        try:
-            loop.call_soon_threadsafe(finish, peer, failure)
-        except RuntimeError:  # the event loop has ended
-            if peer is not None:
-                peer.close()
-
-    def finish(peer: socket.socket | None, failure: BaseException | None) -> None:
-        if dialled.done():
-            if peer is not None:
-                peer.close()
-        elif peer is not None:
-            dialled.set_result(peer)
-        elif failure is not None:
-            dialled.set_exception(failure)
-
-    threading.Thread(target=dial, name="opsq-dial", daemon=True).start()
-    return await dialled
-
-
-async def _open(
-    make: Callable[[], _Transport], address: Target, connect: Callable[[Any], socket.socket]
-) -> tuple[_Transport, Callable[[Welcome], Welcome]]:
-    """Dial, with TLS if the address has it; also what has the greeting say whose the daemon is.
-
-    Raises:
-        OpsqError: as `connect`; for TLS, as `tls.tls_failure` says.
-    """
-    loop = asyncio.get_running_loop()
-    peer = await _connected(connect, address)
-    peer.setblocking(False)
-    known = with_owner(peer, address)
-    if isinstance(address, str | ShardedAddress):
-        return (await loop.create_unix_connection(make, sock=peer))[1], known
-    if not isinstance(address, TlsAddress):
-        return (await loop.create_connection(make, sock=peer))[1], known
-    from opsq.client.core.tls import client_context, tls_failure
-
-    try:
-        context = client_context(address)
-        _, transport = await loop.create_connection(
-            make, sock=peer, ssl=context, server_hostname=address.host, ssl_handshake_timeout=DIAL_S
-        )
-    except OSError as error:
-        await asyncio.sleep(0)  # the event loop closes its transport in the next turn
-        peer.close()
-        raise tls_failure(address, error) from error
-    return transport, known
 
 
 class AsyncLink(LinkBase):
@@ -234,7 +60,7 @@ class AsyncLink(LinkBase):
             on_push=on_push,
             shortest_s=shortest_s,
         )
-        self._transport: _Transport | None = None
+        self._transport: AsyncTransport | None = None
         self._unsent: list[Request] = []
         self._waiters: set[asyncio.Future[None]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -383,7 +209,7 @@ class AsyncLink(LinkBase):
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    async def _dial(self) -> tuple[_Transport, Welcome]:
+    async def _dial(self) -> tuple[AsyncTransport, Welcome]:
         where = show_address(self._address)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Reply] = loop.create_future()
@@ -401,7 +227,9 @@ class AsyncLink(LinkBase):
             else:
                 self._ended(transport, error)
 
-        transport, known = await _open(lambda: _Transport(greeted, ended, self._address), self._address, self._connect)
+        transport, known = await open_transport(
+            lambda: AsyncTransport(greeted, ended, self._address), self._address, self._connect
+        )
         try:
             transport.write([Hello(self.next_id(), VERSION, self._name, self._token, self._claim, *here())])
             async with asyncio.timeout(DIAL_S):
@@ -420,7 +248,7 @@ class AsyncLink(LinkBase):
         transport.set_limit(welcome.frame_limit_bytes)
         return transport, welcome
 
-    def _begin(self, transport: _Transport, welcome: Welcome) -> None:
+    def _begin(self, transport: AsyncTransport, welcome: Welcome) -> None:
         self.welcome = welcome
         self._unanswered_beats = 0
         self._transport = transport
@@ -439,7 +267,7 @@ class AsyncLink(LinkBase):
         self._plan_beat()
         self.wake()
 
-    def _ended(self, transport: _Transport, error: OpsqError) -> None:
+    def _ended(self, transport: AsyncTransport, error: OpsqError) -> None:
         if self._transport is not transport or self._is_closed:
             return
         self._transport = None
