@@ -1,0 +1,56 @@
+"""Rows of an outbox that are handed over to several shards, and again after a relay was killed."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+import opsq
+from fleets import fleet_in
+from opsq import outbox
+from opsq.cli.daemon_address import connect
+from opsq.ids import shard_of
+from opsq.outbox.hand_over import HandOver
+from opsq.outbox.waiting_rows import Submission
+
+
+def rows_of(path: Path, count: int) -> list[Submission]:
+    """Rows that transactions have written."""
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.executescript(outbox.ddl("sqlite"))
+        for number in range(count):
+            outbox.submit(connection, [b"order %d" % number])
+        connection.commit()
+        found = connection.execute("SELECT seq, submission, chunks FROM opsq_outbox ORDER BY seq").fetchall()
+    return [Submission(*row) for row in found]
+
+
+def test_rows_that_are_handed_over_again_make_nothing_though_another_shard_has_more_room(tmp_path: Path) -> None:
+    rows = rows_of(tmp_path / "shop.db", 30)
+    with fleet_in(tmp_path, 3, max_backlog_chunks=1000) as fleet:
+        for _ in range(3):  # each time by a relay that knows nothing of the one before
+            with contextlib.closing(HandOver(lambda: connect(fleet.client_settings))) as hand_over:
+                assert hand_over.submit(rows).done == [row.seq for row in rows]
+        with opsq.connect(fleet.address) as queue:
+            made = [state.submission_id for state in queue.submissions()]
+        assert len(made) == 30
+        assert {shard_of(one) for one in made} == {0, 1, 2}
+
+
+def test_rows_wait_for_a_shard_that_may_have_them(tmp_path: Path) -> None:
+    rows = rows_of(tmp_path / "shop.db", 30)
+    with fleet_in(tmp_path, 3) as fleet:
+        with contextlib.closing(HandOver(lambda: connect(fleet.client_settings))) as hand_over:
+            hand_over.submit(rows)
+        fleet.kill(1)
+        again = HandOver(lambda: connect(fleet.client_settings))
+        with contextlib.closing(again), pytest.raises(opsq.errors.Unreachable, match="may have a submission"):
+            again.submit(rows)
+        fleet.start(1)
+        with contextlib.closing(HandOver(lambda: connect(fleet.client_settings))) as hand_over:
+            assert len(hand_over.submit(rows).done) == 30
+        with opsq.connect(fleet.address) as queue:
+            assert len(list(queue.submissions())) == 30
