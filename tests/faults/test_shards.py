@@ -1,4 +1,4 @@
-"""Shards that are killed in turn, again and again, while consumers in other processes work everything off.
+"""Shards that are killed in turn, and now and then restarted, while consumers in other processes work everything off.
 
 `OPSQ_TEST_SHARD_CHUNKS` says how many chunks, `OPSQ_TEST_SHARD_CONSUMERS` by how many consumers.
 """
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import opsq
 from fleets import Fleet, fleet_in
+from opsq.daemon import lifecycle
 from opsq.ids import shard_of
 from waiting import wait_until
 
@@ -61,14 +62,17 @@ def test_shards_killed_in_turn_while_all_is_worked_off_lose_nothing_and_keep_not
                 chunks = [b"%d" % number for number in range(first, min(first + SUBMISSION_CHUNKS, CHUNKS))]
                 submissions.append(queue.submit(chunks, metadata={"part": first}))
             began = time.monotonic()
-            kills = 0
+            ends = 0
             with consumers(fleet, CONSUMERS) as processes:
                 while (total := queue.status().total).backlog_count:
                     before = total.completed_count
                     wait_until(lambda before=before: _has_gone_on(queue, before), DEADLINE_S, "chunks are completed")
-                    fleet.kill(kills % SHARDS)
-                    fleet.start(kills % SHARDS)
-                    kills += 1
+                    if ends % 4 == 3:
+                        lifecycle.restart(fleet.settings[ends % SHARDS], drain_s=2)
+                    else:
+                        fleet.kill(ends % SHARDS)
+                        fleet.start(ends % SHARDS)
+                    ends += 1
                     wait_until(lambda: _all_answer(queue), DEADLINE_S, "all shards answer")
                 assert [process.poll() for process in processes] == [None] * CONSUMERS, "no consumer has ended"
             took_s = time.monotonic() - began
@@ -82,9 +86,9 @@ def test_shards_killed_in_turn_while_all_is_worked_off_lose_nothing_and_keep_not
             total = queue.status().total
             assert (total.completed_count, total.reserved_count, total.dead_count) == (CHUNKS, 0, 0)
             assert len({shard_of(submission.id) for submission in submissions}) > 1
-        assert kills >= SHARDS
+        assert ends >= SHARDS
         assert fleet.problems() == []
-    print(json.dumps({"chunks": CHUNKS, "consumers": CONSUMERS, "kills": kills, "seconds": round(took_s, 1)}))
+    print(json.dumps({"chunks": CHUNKS, "consumers": CONSUMERS, "ends": ends, "seconds": round(took_s, 1)}))
 
 
 def _has_gone_on(queue: opsq.Queue, before: int) -> bool:

@@ -21,7 +21,7 @@ from opsq.client.shards.placing import Placing
 from opsq.client.shards.poll import Replies, code_of, is_gone, poll
 from opsq.client.shards.rules_repair import RulesRepair
 from opsq.client.shards.schedule_routes import ScheduleRoutes
-from opsq.client.shards.shard import ERRAND_S, WORK_S, Shard
+from opsq.client.shards.shard import ERRAND_S, QUESTION_S, WORK_S, Shard
 from opsq.client.shards.shard_set import ShardSet
 from opsq.errors import Moved, NotFound, UsageError
 from opsq.wire import messages as m
@@ -66,7 +66,10 @@ class Router:
         self._placing = Placing(shards)
         self._schedules = ScheduleRoutes(shards)
         self._repair = RulesRepair(shards)
+        self._later = later
         self._completing: dict[int, _Completing] = {}
+        self._undecided: dict[int, set[Shard]] = {}
+        """Verdicts, and the shards that have not said what becomes of them."""
         self._waits: dict[int, tuple[Shard, int]] = {}  # calls that one shard has parked
         self._placements: dict[int, Placement] = {}
 
@@ -117,6 +120,8 @@ class Router:
             self._repair.returned(shard)
         for completing in list(self._completing.values()):
             self._say_second(completing)
+        if shard.is_away and any(shard in left for left in self._undecided.values()):
+            self._later(QUESTION_S, functools.partial(self._tell_undecided, shard))
         self._parking.look_again()
 
     def end(self) -> None:
@@ -227,10 +232,12 @@ class Router:
             else:
                 failures.append(reply)
             if not left:
+                self._undecided.pop(request.id, None)
                 self._answer(request, failures[0] if failures else completed)
 
         if isinstance(request, m.Complete) and (completing := self._completing.get(request.id)) is not None:
             completing.left = left
+        self._undecided[request.id] = left
         # A consumer waits with its verdicts until the shard is back; who brings a handle wants to know.
         of_consumer = {shard for shard, part in parts.items() if any(map(shard.holdings.holds, map(_held, part)))}
         for shard, part in parts.items():
@@ -249,6 +256,12 @@ class Router:
             ),
             last,
         )
+
+    def _tell_undecided(self, shard: Shard) -> None:
+        """Tell the client that its verdicts wait for a shard that has not come back at once."""
+        waiting = [request_id for request_id, left in self._undecided.items() if shard in left]
+        if shard.is_away and waiting:
+            self._say_missing(waiting[0], [shard])
 
     # --- all shards ---
 

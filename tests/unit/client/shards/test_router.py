@@ -226,6 +226,20 @@ def test_verdict_for_a_shard_that_stays_away_is_refused_without_that_of_another(
     assert len(reply.created) == 1
 
 
+def test_client_is_told_that_its_verdicts_wait_for_a_shard_unless_that_is_back_soon(routed: Routed) -> None:
+    routed.take(m.Complete(4, [done(0), done(1)]))
+    routed.shards[0].answer(m.Completed(0))
+    routed.lose(0)
+    assert not routed.timers, "nothing waits for that one"
+    routed.lose(1)
+    routed.timers.pop()()
+    assert routed.said == [m.ShardsMissing(4, [routed.shards[1].name], "waiting")]
+    routed.lose(1)
+    routed.shards[1].is_away = False
+    routed.timers.pop()()
+    assert len(routed.said) == 1
+
+
 def test_handle_of_a_shard_that_stays_away_is_an_error(routed: Routed) -> None:
     handle = Handle(SubmissionId(submission_id(2)), 0, Token(7, 0, 1, 99))
     routed.take(m.Release(4, [m.HeldChunks.of(handle)]))
