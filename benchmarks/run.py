@@ -56,6 +56,7 @@ _NAMES = (
     "consume_memory",
     "records",
     "outbox",
+    "replication",
     "spark_data",
     "spark_chunks",
     "spark_shapes",

@@ -26,6 +26,8 @@ from opsq.version import __version__
 from opsq.wire.messages import UNREACHABLE, DaemonState, ReplicaState, ShardState
 
 _LINGER_DIR = Path("/var/lib/systemd/linger")
+_LAG_S = 60.0
+"""What a replica may lack; the first copy of a large queue takes longer, and says so."""
 _SYSTEMD_DIR = Path("/run/systemd/system")
 
 
@@ -163,8 +165,9 @@ def _replica(replica: ReplicaState) -> Fact:
     if not replica.is_owner:
         advice = "The lease ran out, so nothing is acknowledged or handed out. Check the store and the network."
         return Fact("replica", False, detail, advice)
-    if replica.error:
-        return Fact("replica", False, f"{detail}: {replica.error}", "Check the store, its credentials and the log.")
+    if replica.error or replica.lag_s > _LAG_S:
+        why = f": {replica.error}" if replica.error else ""
+        return Fact("replica", False, f"{detail}{why}", "Check the store, its credentials and the log.")
     return Fact("replica", True, detail)
 
 

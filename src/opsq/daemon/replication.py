@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
 from opsq.content.store_kinds import open_store
-from opsq.errors import Deposed, OpsqError
+from opsq.errors import Deposed, OpsqError, StorageFull
 from opsq.queue.engine import Peer
 from opsq.replica.litestream_process import LitestreamProcess
 from opsq.replica.ownership import BEATS_COUNT, Ownership
@@ -42,6 +42,7 @@ class Replication:
         ownership: as taken at the start.
         log: of the database.
         commits_count: how many commits there were.
+        is_full: whether the disk is: then Litestream, which cannot write either, must not keep the log.
         pulse_soon: has the daemon deliver again.
         on_fatal: ends the process without sending another reply.
     """
@@ -53,6 +54,7 @@ class Replication:
         log: WriteAheadLog,
         *,
         commits_count: Callable[[], int],
+        is_full: Callable[[], bool],
         pulse_soon: Callable[[], None],
         on_fatal: Callable[[BaseException], None],
     ) -> None:
@@ -60,6 +62,7 @@ class Replication:
         self._ownership = ownership
         self._log = log
         self._commits_count = commits_count
+        self._is_full = is_full
         self._pulse_soon = pulse_soon
         self._on_fatal = on_fatal
         self._loop = asyncio.get_running_loop()
@@ -169,7 +172,7 @@ class Replication:
                     was_owner = True
                     _log.info("the lease is renewed")
                 self._pulse_soon()
-            if self._litestream is not None and not self._litestream.is_running:
+            if self._litestream is not None and (self._is_full() or not self._litestream.is_running):
                 self._wake(is_urgent=True)
 
     # --- the copy ---
@@ -204,7 +207,7 @@ class Replication:
                 await self._loop.run_in_executor(self._copy_thread, self._copy_once, _COPY_S)
             except Deposed as error:
                 self._on_fatal(error)
-            except OpsqError as error:
+            except (OpsqError, OSError) as error:
                 self._after_copy = [*actions, *self._after_copy]
                 self._note_failure(error)
                 await asyncio.sleep(self._pause_s)
@@ -232,10 +235,11 @@ class Replication:
         actions, self._after_copy = self._after_copy, []
         return actions
 
-    def _note_failure(self, error: OpsqError) -> None:
-        if error.message != self._error:
+    def _note_failure(self, error: OpsqError | OSError) -> None:
+        text = error.message if isinstance(error, OpsqError) else f"{error}."
+        if text != self._error:
             _log.error("the replica is not written: %s", error)
-        self._error = error.message
+        self._error = text
 
     def _lag_s(self) -> float:
         return 0.0 if self._changed_s is None else time.monotonic() - self._changed_s
@@ -243,6 +247,9 @@ class Replication:
     # --- in the thread of the copy ---
 
     def _copy_once(self, timeout_s: float) -> None:
+        if self._is_full():
+            self._end()
+            raise StorageFull("The disk is full: Litestream was ended, and is started again when there is room.")
         litestream = self._litestream
         if litestream is None or not litestream.is_running:
             litestream = self._start()
@@ -255,8 +262,7 @@ class Replication:
     def _start(self) -> LitestreamProcess:
         if self._litestream is not None:
             _log.error("Litestream has ended: %s", self._litestream.last_words())
-            self._litestream.end()
-        self._is_whole = self._log.is_read_along = False
+        self._end()
         settings = self._settings
         self._litestream = LitestreamProcess(
             settings.state_dir, settings.database_path, settings.replicate_to, self._ownership.marker.epoch
@@ -282,10 +288,14 @@ class Replication:
         try:
             self._copy_once(_LAST_COPY_S)
             self._error = ""
-        except OpsqError as error:
-            self._error = error.message
+        except (OpsqError, OSError) as error:
+            self._error = str(error)
             _log.error("the replica lacks what came last: %s", error)
         finally:
-            if self._litestream is not None:
-                self._litestream.end()
-            self._log.is_read_along = False
+            self._end()
+
+    def _end(self) -> None:
+        if self._litestream is not None:
+            self._litestream.end()
+        self._litestream = None
+        self._is_whole = self._log.is_read_along = False

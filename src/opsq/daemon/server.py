@@ -157,6 +157,7 @@ class Daemon:
             ownership,
             self._database.log,
             commits_count=lambda: self._committer.commits_count,
+            is_full=lambda: self.engine.is_full,
             pulse_soon=self.pulse_soon,
             on_fatal=self._on_fatal,
         )

@@ -50,7 +50,7 @@ def settings(
     for name, value in service_environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("OPSQ_REPLICATE_TO", f"s3://{bucket}/replica")
-    monkeypatch.setenv("OPSQ_REPLICATE_LEASE_S", "2s")
+    monkeypatch.setenv("OPSQ_REPLICATE_LEASE_S", "3s")
     monkeypatch.setenv("OPSQ_REPLICATE_EVERY_S", "0.1s")
     found = settings_of(runtime_dir / "state")
     yield found
@@ -198,6 +198,7 @@ def test_what_was_acknowledged_as_replicated_survives_the_loss_under_load(
         thread.start()
     with subprocess.Popen([sys.executable, "-c", CONSUMER, settings.socket]) as consumer:
         wait_until(lambda: len(acknowledged) >= 100, DEADLINE_S, "some are acknowledged")
+        os.killpg(litestream_of(settings), signal.SIGKILL)
         os.kill(holder(settings), signal.SIGKILL)
         shutil.rmtree(settings.state_dir, ignore_errors=True)
         consumer.kill()
@@ -306,6 +307,21 @@ def test_deposed_daemon_exits_and_does_not_start_again(settings: Settings, elsew
         lifecycle.start(settings_of(Path(settings.state_dir), replicate_to=""))
 
 
+def test_daemon_that_slept_while_it_was_deposed_says_nothing(settings: Settings, elsewhere: Settings) -> None:
+    """Its machine stood still for longer than its lease, and it finds requests when it wakes up."""
+    lifecycle.start(settings)
+    submitted = submit(settings, 1)
+    await_copy(settings)
+    with connected(settings) as client:
+        os.kill(holder(settings), signal.SIGSTOP)
+        bring_back(settings, elsewhere)
+        client.send(Submit(2, [NewSubmission(b"k" * 16, 1, b"")]), Reserve(3, 1))
+        os.kill(holder(settings), signal.SIGCONT)
+        assert client.receive() is None
+    lifecycle.start(elsewhere)
+    assert known(elsewhere) == submitted
+
+
 def test_living_daemon_is_not_deposed_without_force(settings: Settings, elsewhere: Settings) -> None:
     lifecycle.start(settings)
     await_copy(settings)
@@ -356,6 +372,13 @@ def test_content_on_this_machine_alone_is_refused(settings: Settings) -> None:
     with pytest.raises(UsageError, match="content of its chunks") as caught:
         lifecycle.start(settings_of(Path(settings.state_dir), store=f"file://{settings.state_dir}/content"))
     assert "--store s3://" in caught.value.hint
+
+
+def test_folder_with_a_replica_is_not_opened_without_its_daemon(settings: Settings) -> None:
+    lifecycle.start(settings)
+    lifecycle.stop(settings)
+    with pytest.raises(Conflict, match="--replicate-to"):
+        opsq.Queue.open(settings.state_dir)
 
 
 def test_folder_with_a_database_is_not_restored_into(settings: Settings, elsewhere: Settings) -> None:

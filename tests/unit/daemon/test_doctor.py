@@ -9,7 +9,7 @@ import pytest
 from opsq.daemon import doctor
 from opsq.filesystem import Space
 from opsq.settings import load
-from opsq.wire.messages import UNREACHABLE, ShardState
+from opsq.wire.messages import UNREACHABLE, ReplicaState, ShardState
 
 
 def test_log_that_a_foreign_reader_keeps_is_wrong_and_says_how_to_find_it() -> None:
@@ -56,3 +56,19 @@ def test_each_shard_is_a_fact_of_its_own() -> None:
     assert [(fact.check, fact.is_ok) for fact in facts] == [("shard 0", True), ("shard 1", False), ("shard", False)]
     assert all(fact.advice for fact in facts[1:])
     assert "/c does not answer" in facts[2].detail
+
+
+@pytest.mark.parametrize(
+    ("lag_s", "is_owner", "error", "is_well"),
+    [
+        (0.4, True, "", True),
+        (90.0, True, "", False),
+        (0.4, True, "no answer", False),
+        (0.4, False, "", False),
+    ],
+)
+def test_replica_is_well_if_it_is_written_by_its_owner(lag_s: float, is_owner: bool, error: str, is_well: bool) -> None:
+    fact = doctor._replica(ReplicaState("s3://bucket/queue", "running", lag_s, is_owner, 1, 0, error))
+    assert fact.is_ok is is_well
+    assert error in fact.detail
+    assert is_well or fact.advice
