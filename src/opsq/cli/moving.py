@@ -10,14 +10,18 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 from opsq.cli.caller import Caller
 from opsq.client.core.address import ShardedAddress, address_of, find_daemon, show_address
 from opsq.client.core.mover import Mover, check_pair
+from opsq.client.core.transport import expect
 from opsq.client.sync.connection import Connection
 from opsq.errors import InputUnreadable, Unreachable, UsageError
 from opsq.units import counted
-from opsq.wire.messages import Changed, Drain, Heartbeat, Moves, ShowMoves
+from opsq.wire.messages import Changed, Drain, ErrorReply, Heartbeat, Moves, Reply, Request, ShowMoves
+
+R = TypeVar("R")
 
 AWAY_S = 60.0
 """How long one of the daemons may be away, from the last step that was taken."""
@@ -85,7 +89,9 @@ class Moving:
     def _steps(self, source: Connection, target: Connection) -> Iterator[int]:
         shard = target.welcome.shard or 0
         address = show_address(self._target)
-        mover = Mover(source, target, shard, address, with_final=self._with_final, wait_s=self._wait_s)
+        mover = Mover(
+            _Together(source), _Together(target), shard, address, with_final=self._with_final, wait_s=self._wait_s
+        )
         yield from mover.run()
         self.left = mover.left
         others = source.call(ShowMoves(source.next_id()), Moves).departed
@@ -102,6 +108,28 @@ class Moving:
     def _connected(self) -> Iterator[tuple[Connection, Connection]]:
         with self._caller.connect(name="mover") as source, self._open() as target, _beating((source, target)):
             yield source, target
+
+
+class _Together:
+    """A connection that can send requests together."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.next_id = connection.next_id
+        self.call = connection.call
+
+    def call_all(self, requests: Sequence[Request], kind: type[R]) -> list[R]:
+        """See `MoveCaller.call_all`."""
+        self._connection.send(requests)
+        answers: dict[int, Reply] = {}
+        while len(answers) < len(requests):
+            for reply in self._connection.receive(None):
+                number = getattr(reply, "id", None)
+                if number == 0 and isinstance(reply, ErrorReply):
+                    raise reply.error()
+                if number is not None and number != _BEAT_ID:
+                    answers[number] = reply
+        return [expect(answers[getattr(request, "id")], kind) for request in requests]  # noqa: B009  # all have one
 
 
 @contextlib.contextmanager

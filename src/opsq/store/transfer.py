@@ -132,6 +132,11 @@ _TABLES = (
 """Each gives the two keys after which the next slice goes on, then the rest of the row."""
 
 
+def has_rows(connection: apsw.Connection, submission_id: int) -> bool:
+    """Whether there is more of a submission than its header: work on it has begun."""
+    return any(connection.execute(sql, (submission_id, *START[1:], 1)).fetchone() is not None for sql in _TABLES)
+
+
 def read(connection: apsw.Connection, submission_id: int, after: Cursor, wall: int) -> tuple[Slice, Cursor | None]:
     """The next rows of a submission, and where the slice after them begins; None: these are the last.
 

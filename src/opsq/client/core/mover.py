@@ -7,7 +7,8 @@ activated, and what it has not is copied again. It must not connect to anything,
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Protocol, TypeVar
 
 from opsq.client.core.administration import Caller
 from opsq.errors import Conflict, UsageError
@@ -23,12 +24,17 @@ from opsq.wire.messages import (
     HeldForMove,
     HoldForMove,
     Moves,
+    Request,
     ShowMoves,
     StageSlice,
     Welcome,
 )
 
+R = TypeVar("R")
+
 BATCH_SUBMISSIONS = 100
+TOGETHER_SUBMISSIONS = 16
+"""Copied at a time: with an attachment each, that is 16 MiB."""
 CLEARING_S = 0.05
 """How long to wait until the target is asked again that still removes what is left of an earlier attempt."""
 _OF_ONE = frozenset({"moved_key_taken", "arrived_before"})
@@ -58,6 +64,13 @@ def check_pair(source: Welcome, target: Welcome) -> None:
         )
 
 
+class MoveCaller(Caller, Protocol):
+    """A connection of an operator."""
+
+    def call_all(self, requests: Sequence[Request], kind: type[R]) -> list[R]:
+        """Send requests together; their answers in the same order, or the first error after all have been answered."""
+
+
 class Mover:
     """Moves submissions.
 
@@ -73,7 +86,7 @@ class Mover:
     """
 
     def __init__(
-        self, source: Caller, target: Caller, shard: int, address: str, *, with_final: bool, wait_s: float
+        self, source: MoveCaller, target: MoveCaller, shard: int, address: str, *, with_final: bool, wait_s: float
     ) -> None:
         self._source = source
         self._target = target
@@ -134,8 +147,9 @@ class Mover:
             after = held.next_after
 
     def _move(self, held: HeldForMove) -> int:
-        for submission_id in held.submission_ids:
-            self._copy(held, submission_id)
+        ids = held.submission_ids
+        for start in range(0, len(ids), TOGETHER_SUBMISSIONS):
+            self._copy(held, ids[start : start + TOGETHER_SUBMISSIONS])
         source = self._source
         source.call(CommitMove(source.next_id(), held.move, self._target_identity, self._shard, self._address), Changed)
         return self._activate(held.submission_ids)
@@ -150,21 +164,28 @@ class Mover:
         self._target.call(GiveUpMoved(self._target.next_id(), held.submission_ids), Changed)
         self._source.call(CancelMove(self._source.next_id(), held.move), Changed)
 
-    def _copy(self, held: HeldForMove, submission_id: int) -> None:
-        number, after, is_last = 0, None, False
-        while not is_last:
-            part = self._source.call(ExportSlice(self._source.next_id(), submission_id, after), ExportedSlice)
-            after, is_last = part.after, part.after is None
-            self._stage(held, submission_id, number, part.content, is_last=is_last)
+    def _copy(self, held: HeldForMove, submission_ids: list[int]) -> None:
+        """Stage some submissions, a slice of each at a time: what comes together is one commit there."""
+        places: dict[int, tuple[int, int, int] | None] = dict.fromkeys(submission_ids)
+        number = 0
+        while places:
+            source, target = self._source, self._target
+            parts = source.call_all(
+                [ExportSlice(source.next_id(), one, after) for one, after in places.items()], ExportedSlice
+            )
+            slices = [
+                StageSlice(target.next_id(), self._identity, held.move, one, number, part.content, part.after is None)
+                for one, part in zip(places, parts, strict=True)
+            ]
+            self._stage(slices)
+            places = {one: part.after for one, part in zip(places, parts, strict=True) if part.after is not None}
             number += 1
 
-    def _stage(self, held: HeldForMove, submission_id: int, number: int, content: bytes, *, is_last: bool) -> None:
+    def _stage(self, slices: list[StageSlice]) -> None:
+        """Have the target keep slices; one that is here already is no mistake, so all may be sent again."""
         while True:
-            request = StageSlice(
-                self._target.next_id(), self._identity, held.move, submission_id, number, content, is_last
-            )
             try:
-                self._target.call(request, Changed)
+                self._target.call_all(slices, Changed)
             except Conflict as error:
                 if error.cause != "clearing":
                     raise

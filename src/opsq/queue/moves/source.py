@@ -89,7 +89,8 @@ class MoveSource:
             header = transfer.header(reader, submission_id, now.wall)
             if header is None:
                 raise NotFound(cause="unknown_submission", submission_id=submission_id)
-            reply = ExportedSlice(request.id, transfer.encode(header), transfer.START)
+            following = transfer.START if transfer.has_rows(reader, submission_id) else None
+            reply = ExportedSlice(request.id, transfer.encode(header), following)
         else:
             found, following = transfer.read(reader, submission_id, request.after, now.wall)
             reply = ExportedSlice(request.id, transfer.encode(found), following)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -51,6 +52,9 @@ class RigCaller:
             rig.pass_time(0.05)
             rig.tick()
         raise AssertionError(f"{request} was not answered")
+
+    def call_all(self, requests: Sequence[Any], kind: type[R]) -> list[R]:
+        return [self.call(request, kind) for request in requests]
 
 
 class Pair:

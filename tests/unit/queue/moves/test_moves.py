@@ -180,7 +180,7 @@ def test_keys_are_held_at_the_target_from_the_first_slice_on(pair: Pair) -> None
     pair.kill_at = (6, "mover")
     with pytest.raises(Killed):
         pair.move()
-    assert pair.calls[3:6] == ["ExportSlice", "StageSlice", "ExportSlice"]
+    assert pair.calls[3:6] == ["ExportSlice", "StageSlice", "CommitMove"]
     for again in (
         m.NewSubmission(target.request_key(), 1, unique_key="only"),
         m.NewSubmission(target.request_key(), 1, idempotency_key="once"),
