@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from opsq.client.shards.poll import Replies, code_of, is_gone, poll
 from opsq.client.shards.shard import WORK_S, Shard
-from opsq.errors import Conflict, NoRoom, QueueDraining, StorageFull, Unreachable
+from opsq.errors import Conflict, Moved, NoRoom, OpsqError, QueueDraining, StorageFull, Unreachable
 from opsq.wire.messages import Capacity, CheckCapacity, Created, ErrorReply, NewSubmission, Reply, Submit, Submitted
 
 PASSED_OVER = frozenset({NoRoom.code, StorageFull.code, QueueDraining.code})
@@ -29,6 +29,10 @@ def room(reply: Reply) -> float:
     return math.inf if reply.left_count is None else reply.left_count
 
 
+MOVES_LIMIT = 100
+"""How often what is waited for may turn out to be elsewhere."""
+
+
 class Placement:
     """The submissions of one Submit, and where each may still go.
 
@@ -36,10 +40,19 @@ class Placement:
         request: the Submit.
         orders: the shards of each submission, in the order in which they are asked; of a Submit of nothing, one order.
         answer: is given the answer.
+        follow: is told that what submissions wait for has moved, and gives their orders as `orders` does.
     """
 
-    def __init__(self, request: Submit, orders: list[list[Shard]], answer: Callable[[Reply], None]) -> None:
+    def __init__(
+        self,
+        request: Submit,
+        orders: list[list[Shard]],
+        answer: Callable[[Reply], None],
+        follow: Callable[[ErrorReply, list[NewSubmission]], list[list[Shard]]],
+    ) -> None:
         self._request = request
+        self._follow = follow
+        self._moves_left = MOVES_LIMIT
         self._orders = orders
         self._answer = answer
         self._created: dict[int, Created] = {}
@@ -102,6 +115,8 @@ class Placement:
         self._asked.pop(shard, None)
         if isinstance(reply, Submitted):
             self._created |= dict(zip(part, reply.created, strict=False))
+        elif isinstance(reply, ErrorReply) and reply.code == Moved.code and self._moves_left:
+            self._go_after(part, reply)
         elif self._is_passed_over(part, reply):
             self._refusals.append((shard, reply))
             for index in part:
@@ -113,6 +128,19 @@ class Placement:
         if not self._left:
             created = [created for _, created in sorted(self._created.items())]
             self._answer(self._failure() if self._failures else Submitted(0, created))
+
+    def _go_after(self, part: list[int], moved: ErrorReply) -> None:
+        """Submit these, of which none was stored, where that is now for which some of them wait."""
+        self._moves_left -= 1
+        try:
+            orders = self._follow(moved, [self._request.submissions[index] for index in part])
+        except OpsqError as error:
+            self._failures.append(ErrorReply.of(0, error))
+            return
+        for index, order in zip(part, orders, strict=True):
+            if self._request.submissions[index].after:
+                self._orders[index] = order
+        self._give(part)
 
     def _failure(self) -> Reply:
         """The first; but if some are stored, that has to be known: their content is in use."""

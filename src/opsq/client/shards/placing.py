@@ -59,6 +59,11 @@ class Placing:
         numbers = [number for number in found if number is not None]
         return [found[number] for number in rendezvous(self._value(new), numbers)]
 
+    def _follow(self, moved: ErrorReply, submissions: list[NewSubmission]) -> list[list[Shard]]:
+        """The orders of submissions, now that it is known that what one of them waits for has moved."""
+        self._shards.moved(int(moved.details["submission_id"]), int(moved.details["shard"]))
+        return [self.order(new) for new in submissions]
+
     def _value(self, new: NewSubmission) -> int | str | bytes:
         """What decides: the value of the chosen key, else a key of the submission, else chance."""
         values = (self._named(new), new.idempotency_key, new.unique_key)
@@ -111,7 +116,7 @@ class Placing:
         free = [index for index, new in enumerate(request.submissions) if self._is_free(new)]
         if not request.submissions:
             orders, free = [self._shards.present or list(self._shards)], [0]
-        placement = Placement(request, orders, answer)
+        placement = Placement(request, orders, answer, self._follow)
         if not free:
             placement.ask_for_keys(FIRST)
             return placement

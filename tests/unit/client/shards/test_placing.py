@@ -9,6 +9,7 @@ import pytest
 from opsq.client.shards.placement import Placement
 from opsq.client.shards.placing import ROOM_ASKED, Placing
 from opsq.client.shards.shard_order import rendezvous
+from opsq.errors import Moved
 from opsq.wire import messages as m
 from unit.client.shards.fake_shards import FakeShard, FakeShards, submission_id
 
@@ -365,3 +366,36 @@ def test_submit_that_waits_for_room_can_be_cancelled() -> None:
     order[0].answer(FULL)
     [reply] = submits.answers
     assert reply.code == "no_room"
+
+
+def moved_to(shard: int) -> m.ErrorReply:
+    return m.ErrorReply.of(0, Moved(cause="moved", submission_id=submission_id(3), shard=shard, address="there"))
+
+
+def test_submission_goes_where_what_it_waits_for_has_moved() -> None:
+    submits = Submits()
+    submits.submit(new(1, after=[m.Dependency(submission_id(3))]), new(2, after=[m.Dependency(submission_id(3, 9))]))
+    submits.shards[3].answer(moved_to(1))
+    assert sorted(shard.number for shard in submits.asked) == [1, 3]
+    submits.shards[1].answer(moved_to(2))
+    submits.shards[2].answer(stored(submits.shards[2]))
+    submits.shards[3].answer(stored(submits.shards[3]))
+    assert [one.submission_id for one in submits.answers[0].created] == [submission_id(2), submission_id(3)]
+
+
+def test_submission_whose_dependencies_have_moved_apart_is_refused() -> None:
+    submits = Submits()
+    submits.submit(new(1, after=[m.Dependency(submission_id(3)), m.Dependency(submission_id(3, 9))]))
+    submits.shards[3].answer(moved_to(1))
+    assert [answer.cause for answer in submits.answers] == ["dependencies_apart"]
+
+
+def test_dependency_that_each_shard_says_another_has_is_not_looked_for_for_ever() -> None:
+    submits = Submits()
+    submits.submit(new(1, after=[m.Dependency(submission_id(3))]))
+    number, hops = 3, 0
+    while submits.asked:
+        number, hops = (1 if number == 3 else 3), hops + 1
+        submits.asked[0].answer(moved_to(number))
+    assert hops > 1
+    assert [answer.code for answer in submits.answers] == [Moved.code]
