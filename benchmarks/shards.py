@@ -12,7 +12,7 @@ import functools
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 from typing import NamedTuple
@@ -66,16 +66,30 @@ def measure(context: Context) -> Iterator[Row]:
                 yield paired_row(
                     f"{count} shards: {load.name}", "1/s", rates, one, reported(), rival_name="one shard", note=note
                 )
-        shards = sets[0].shards
-        direct = opened.enter_context(connect(shards.daemons[0]))
-        through = opened.enter_context(shards.connect())
-        for load in loads_of_clients:
-            context.say(f"through a router and without: {load.name}")
-            sides = [functools.partial(_rate_of_client, client, direct, load) for client in (through, direct)]
-            routed, plain = alternate(context.pairs, *sides)
-            yield paired_row(
-                f"through a router: {load.name}", "1/s", routed, plain, reported(), rival_name="direct connection"
-            )
+        yield from _through_router(context, opened, sets[0].shards, loads_of_clients)
+
+
+def _through_router(
+    context: Context, opened: contextlib.ExitStack, shards: Shards, loads_of_clients: Sequence[_Load]
+) -> Iterator[Row]:
+    """A client with a router against one without, at the same daemon; by rate, and by processor time."""
+    direct = opened.enter_context(connect(shards.daemons[0]))
+    through = opened.enter_context(shards.connect())
+    for load in loads_of_clients:
+        context.say(f"through a router and without: {load.name}")
+        used: dict[Client, list[float]] = {through: [], direct: []}
+        sides = [functools.partial(_rate_of_client, client, direct, load, shards, used[client]) for client in used]
+        routed, plain = alternate(context.pairs, *sides)
+        costs = [median(used[client]) * 1e6 for client in used]
+        yield paired_row(
+            f"through a router: {load.name}",
+            "1/s",
+            routed,
+            plain,
+            reported(),
+            rival_name="direct connection",
+            note=f"processor time of client and daemon for each: {costs[0]:.3g} µs, without a router {costs[1]:.3g} µs",
+        )
 
 
 class _Fleet:
@@ -135,15 +149,19 @@ def _direct(path: Path) -> Client:
     return Client(dial(str(path)), str(path), name="benchmark")
 
 
-def _rate_of_client(client: Client, producer: Client, load: _Load) -> float:
+def _rate_of_client(client: Client, producer: Client, load: _Load, shards: Shards, used_s: list[float]) -> float:
+    """How much a client of this process does per second; the processor seconds that each takes are appended."""
     if load.per_call:
         producer.submit(load.total // 1000, 1000)
+    before_s = time.process_time() + shards.daemons[0].cpu_s()
     started = time.perf_counter()
     if load.per_call:
         loads.complete(client, load.total, strategy=_ORDER, per_call=load.per_call, in_flight=load.calls)
     else:
         _do(client, load)
-    return load.total / (time.perf_counter() - started)
+    taken_s = time.perf_counter() - started
+    used_s.append((time.process_time() + shards.daemons[0].cpu_s() - before_s) / load.total)
+    return load.total / taken_s
 
 
 def _do(client: Client, load: _Load) -> None:

@@ -42,7 +42,7 @@ def measure(context: Context) -> Iterator[Row]:
         shards = opened.enter_context(running(context.folder("shards"), _SHARDS, heartbeat_s="30"))
         producers = shards.connect_each(opened)
         first = shards.daemons[0]
-        yield _connection(context, first)
+        yield _connection(context, shards.daemons[-1])
         before_bytes = settled_bytes(first, for_s=_SETTLED_S)
         context.say(f"{consumers_count} consumers park at {_SHARDS} shards")
         pipes = [
