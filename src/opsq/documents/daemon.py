@@ -103,6 +103,8 @@ class StatusDocument(Shape):
     `shards`: the daemons that are this queue together; empty if it is one alone. With several, `pid` is 0.
     `takes_new`: whether submissions come in; false: it is being drained.
     `replica`: null: there is none.
+    `departed`: submissions given away to other daemons, and not known to be handed out there; `arriving`: those that
+    are moving here. With one of them above 0, `opsq drain --to` was interrupted: run it again.
     """
 
     state: str
@@ -133,6 +135,8 @@ class StatusDocument(Shape):
     shards: list[ShardShape]
     takes_new: bool
     replica: ReplicaShape | None
+    departed: int
+    arriving: int
     rate_per_s: float | UnsetType = UNSET
     left_s: float | UnsetType = UNSET
 

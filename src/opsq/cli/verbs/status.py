@@ -116,6 +116,8 @@ def _plain(document: StatusDocument, state: DaemonState) -> list[tuple[str, obje
             "connections",
             "parked",
             "unfolded",
+            "departed",
+            "arriving",
         )
     ]
     rows += [(name, getattr(document.total, name)) for name in ("submissions", *_CHUNKS)]
@@ -180,6 +182,9 @@ def _drawing(caller: Caller, state: DaemonState, by: str | None, meter: Progress
         )
     if not state.takes_new:
         parts.append(Text("It is being drained, and takes no new submissions: see opsq-drain(1).", style="magenta"))
+    if state.departed_count or state.arriving_count:
+        moving = f"{counted(state.departed_count, 'submission')} departed, {state.arriving_count} arriving"
+        parts.append(Text(f"{moving}: a move is under way, or `opsq drain --to` is to be run again.", style="magenta"))
     if state.state == "full":
         parts.append(Text(str(full_disk(state)), style="magenta"))
     if state.replica is not None:

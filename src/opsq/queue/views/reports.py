@@ -22,7 +22,7 @@ from opsq.queue.submissions.admission import Admission
 from opsq.queue.views.dependency_graph import edges_around
 from opsq.queue.views.held_back import HeldBack
 from opsq.queue.views.watchdog import Watchdog
-from opsq.store import lanes, submissions
+from opsq.store import lanes, moved, submissions
 from opsq.strategy.arms import SUBMISSION_KEY, Arm, Filter
 from opsq.wire.messages import (
     Attachment,
@@ -154,6 +154,8 @@ class Reports:
                 held_back=[] if request.strategy is None else self._held_back.of_strategy(request.strategy, now),
                 measures=self._measures(total.waiting_count, now) if request.measures else None,
                 takes_new=state.takes_new,
+                departed_count=moved.unconfirmed_count(state.reader) if state.has_moved else 0,
+                arriving_count=len(state.arriving),
             ),
         )
 

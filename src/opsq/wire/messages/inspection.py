@@ -182,6 +182,10 @@ class DaemonState(Message):
     takes_new: bool = True
     """False: it is being drained, and submissions are refused."""
     replica: ReplicaState | None = None
+    departed_count: Count = 0
+    """Submissions that were given away to other daemons, and are not known to be handed out there."""
+    arriving_count: Count = 0
+    """Submissions that are moving here, and not handed out yet."""
 
 
 class Running(Message):

@@ -190,6 +190,22 @@ def test_keys_are_held_at_the_target_from_the_first_slice_on(pair: Pair) -> None
     assert states(target) == {}
 
 
+def test_status_says_what_is_between_the_two(pair: Pair) -> None:
+    pair.source.submit(2)
+    pair.kill_at = (6, "mover late")
+    with pytest.raises(Killed):
+        pair.move()
+    assert pair.calls[-1] == "CommitMove"
+    assert (pair.source.status().departed_count, pair.target.status().arriving_count) == (1, 1)
+    assert pair.source.reserve(pair.source.connect()) == pair.target.reserve(pair.target.connect()) == []
+    for rig in (pair.source, pair.target):
+        assert rig.status().total.submissions_count == 0
+    pair.kill_at = None
+    pair.move()
+    assert (pair.source.status().departed_count, pair.target.status().arriving_count) == (0, 0)
+    assert len(pair.target.reserve(pair.target.connect())) == 1
+
+
 def test_submission_whose_key_is_taken_at_the_target_stays_and_the_others_move(pair: Pair) -> None:
     kept, *others = (pair.source.submit(1, unique_key=key) for key in ("only", "free", None))
     pair.target.submit(1, unique_key="only")

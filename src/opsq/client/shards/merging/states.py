@@ -58,6 +58,8 @@ class State(Gathering[m.Status, m.DaemonState]):
             measures=_measures([state.measures for state in states if state.measures is not None]),
             shards=shards,
             takes_new=any(state.takes_new for state in states),
+            departed_count=sum(state.departed_count for state in states),
+            arriving_count=sum(state.arriving_count for state in states),
             replica=max(
                 (state.replica for state in states if state.replica is not None), key=_backwardness, default=None
             ),

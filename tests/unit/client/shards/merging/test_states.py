@@ -51,6 +51,7 @@ def test_nothing_that_a_daemon_tells_is_left_out() -> None:
         **dict.fromkeys(("connections_count", "parked_count", "unfolded_count", "free_bytes", "wal_bytes"), 3),
         **dict.fromkeys(("file_bytes", "unmatched_count", "backlog_limit", "room_waiting_count", "disk_free_bytes"), 4),
         **dict.fromkeys(("uptime_s", "oldest_reservation_s", "wal_kept_s"), 5.0),
+        **dict.fromkeys(("departed_count", "arriving_count"), 2),
         total=counts(None, 2, 3),
         by=[counts("a", 1, 1), counts(None, 1, 2)],
         states={"open": 2},
