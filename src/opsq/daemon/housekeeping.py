@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import re
 import time
 from collections.abc import Coroutine
@@ -34,20 +33,14 @@ _log = logging.getLogger("opsq.housekeeping")
 
 
 class Housekeeping:
-    """The background work of one daemon; all methods are called on its event loop.
+    """The background work of one daemon; all methods are called on its event loop."""
 
-    Args:
-        is_shared: other daemons have content in the store, of which this one does not know what belongs to anything.
-    """
-
-    def __init__(
-        self, database: Database, store: Store, loop: asyncio.AbstractEventLoop, *, is_shared: bool = False
-    ) -> None:
+    def __init__(self, database: Database, store: Store, loop: asyncio.AbstractEventLoop) -> None:
         self._database = database
         self._store = store
         self._loop = loop
         self._tasks: set[asyncio.Task[None]] = set()
-        self._sweep_at = math.inf if is_shared else time.monotonic() + SWEEP_FIRST_S
+        self._sweep_at = time.monotonic() + SWEEP_FIRST_S
         self._is_sweeping = False
         self._is_vacuuming = False
 

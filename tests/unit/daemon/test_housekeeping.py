@@ -86,26 +86,6 @@ def test_no_second_vacuum_begins_beside_one_that_runs() -> None:
     assert len(begun) == 2, "one, and the next when that was over"
 
 
-@pytest.mark.parametrize("is_shared", [False, True])
-def test_store_is_swept_unless_other_shards_keep_content_in_it(
-    is_shared: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What one shard does not know may be a submission of another."""
-    monkeypatch.setattr("opsq.daemon.housekeeping.SWEEP_FIRST_S", -1.0)
-    looked: list[float] = []
-
-    async def work() -> None:
-        database: Any = SimpleNamespace(free_bytes=lambda: 0, file_bytes=lambda: 1)
-        loop = asyncio.get_running_loop()
-        housekeeping = Housekeeping(database, SlowStore(), loop, is_shared=is_shared)  # type: ignore[arg-type]
-        monkeypatch.setattr(housekeeping, "_old_folders", lambda oldest_s: looked.append(oldest_s) or [])
-        housekeeping.tick(0.0)
-        await housekeeping.stop()
-
-    asyncio.run(work())
-    assert bool(looked) is not is_shared
-
-
 def test_store_of_several_daemons_is_not_swept(tmp_path: Path) -> None:
     """What is of no submission here may be of one elsewhere."""
     store = LocalStore(tmp_path)
