@@ -261,6 +261,7 @@ class _RouterEnd(asyncio.Protocol):
             if self._shards.read_again() and self._router is not None:
                 self._router.chosen_anew()
         for shard in self._shards.take_idle():
+            shard.give_up()
             self._spawn(shard.close())
         self._later(FILE_S, self._look_at_file)
 

@@ -314,4 +314,11 @@ class Shard:
             self._answered(replace(self.gone(), id=request_id))
             if is_silent:
                 self._late.add(request_id)
+                self.link.send_soon([CancelWait(request_id)])  # it is not to wait for what nobody takes
         self._have_patience()
+
+    def give_up(self) -> None:
+        """The shard will never be back: answer all that it was asked."""
+        for request_id in list(self._answers):
+            self.link.give_up(request_id)
+            self._answered(replace(self.gone(), id=request_id))
