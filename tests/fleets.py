@@ -30,8 +30,6 @@ class Fleet:
         self.folder = folder
         self._flags = flags
         self.settings = [self._settings_of(number) for number in range(count)]
-        for number in range(count):
-            self.start(number)
 
     @property
     def address(self) -> str:
@@ -94,6 +92,8 @@ def fleet_in(folder: Path, count: int = 3, **flags: object) -> Iterator[Fleet]:
     """A fleet that is gone afterwards, whatever the test did."""
     fleet = Fleet(folder, count, **flags)
     try:
+        for number in range(count):
+            fleet.start(number)
         yield fleet
     finally:
         fleet.stop()
