@@ -181,7 +181,7 @@ class Committer:
         wal_bytes = log.bytes
         if wal_bytes < self._copied_bytes:
             self._copied_bytes = 0  # the log was restarted
-        if self._is_copying or (log.is_read_along and wal_bytes < LIMIT_BYTES):
+        if self._is_copying or (log.is_read_along and wal_bytes < max(LIMIT_BYTES, self._restart_from_bytes)):
             return
         left_bytes = wal_bytes - self._copied_bytes
         is_long = wal_bytes >= max(log.restart_bytes, self._restart_from_bytes)

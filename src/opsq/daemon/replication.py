@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import re
 import time
@@ -16,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
 from opsq.content.store_kinds import open_store
-from opsq.errors import Deposed, OpsqError, StorageFull
+from opsq.errors import Deposed, OpsqError, StorageFull, StoreNotVisible
 from opsq.queue.engine import Peer
 from opsq.replica.litestream_process import LitestreamProcess
 from opsq.replica.ownership import BEATS_COUNT, Ownership
@@ -99,9 +100,10 @@ class Replication:
         copying.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await copying
+        count, log_bytes, actions = self._commits_count(), self._log.bytes, self._take_after_copy()
         await self._loop.run_in_executor(self._copy_thread, self._finish_copy)
         if not self._error:
-            self._copied(self._commits_count(), self._log.bytes, self._take_after_copy())
+            self._copied(count, log_bytes, actions)
         self._tasks[0].cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._tasks[0]
@@ -160,13 +162,16 @@ class Replication:
         while True:
             await asyncio.sleep(self._settings.replicate_lease_s / BEATS_COUNT)
             try:
-                await self._loop.run_in_executor(self._owner_thread, lambda: self._ownership.renew(lag_s=self._lag_s()))
+                renew = functools.partial(self._ownership.renew, lag_s=self._lag_s())
+                await self._loop.run_in_executor(self._owner_thread, renew)
             except Deposed as error:
                 self._on_fatal(error)
             except OpsqError as error:
                 if was_owner and not self._ownership.holds():
                     was_owner = False
                     _log.error("nothing is acknowledged or handed out until the lease is renewed: %s", error)
+            except Exception as error:  # noqa: BLE001  # a bug here must not leave a daemon that renews nothing
+                self._on_fatal(error)
             else:
                 if not was_owner:
                     was_owner = True
@@ -205,6 +210,9 @@ class Replication:
             begun_s = time.monotonic()
             try:
                 await self._loop.run_in_executor(self._copy_thread, self._copy_once, _COPY_S)
+            except asyncio.CancelledError:
+                self._after_copy = [*actions, *self._after_copy]
+                raise
             except Deposed as error:
                 self._on_fatal(error)
             except (OpsqError, OSError) as error:
@@ -251,9 +259,11 @@ class Replication:
             self._end()
             raise StorageFull("The disk is full: Litestream was ended, and is started again when there is room.")
         litestream = self._litestream
-        if litestream is None or not litestream.is_running:
+        if litestream is None or not litestream.is_running or self._log.was_cut:
             litestream = self._start()
         litestream.copy_now(timeout_s)
+        if self._log.was_cut:
+            raise StoreNotVisible("The write-ahead log was started over before Litestream had copied it.")
         if not self._is_whole:
             self._owner_thread.submit(self._ownership.renew, folder=litestream.folder).result()
             self._is_whole = True
@@ -261,14 +271,22 @@ class Replication:
 
     def _start(self) -> LitestreamProcess:
         if self._litestream is not None:
-            _log.error("Litestream has ended: %s", self._litestream.last_words())
+            if self._litestream.is_running:
+                _log.error("Litestream may have missed a part of the write-ahead log, and is started again")
+            else:
+                _log.error("Litestream has ended: %s", self._litestream.last_words())
         self._end()
         settings = self._settings
-        self._litestream = LitestreamProcess(
-            settings.state_dir, settings.database_path, settings.replicate_to, self._ownership.marker.epoch
-        )
+        self._log.was_cut = False
+        self._log.is_read_along = True  # before it reads, so that no cut goes unseen
+        try:
+            self._litestream = LitestreamProcess(
+                settings.state_dir, settings.database_path, settings.replicate_to, self._ownership.marker.epoch
+            )
+        except OpsqError:
+            self._log.is_read_along = False
+            raise
         self._runs_count += 1
-        self._log.is_read_along = True
         where = f"{settings.replicate_to}/{self._litestream.folder}"
         _log.info("Litestream copies to %s as process %d", where, self._litestream.pid)
         return self._litestream

@@ -132,6 +132,8 @@ class Daemon:
         self._heartbeats = Heartbeats(settings, time.monotonic_ns())
         self._worked_at = time.monotonic()
         self._commits_seen = 0
+        self._has_finished = False
+        """Everything is committed, and no request is handled any more; replies are still delivered."""
         self._is_closed = False
         self._stop_asked = asyncio.Event()
         self._quiet = asyncio.Event()
@@ -194,9 +196,12 @@ class Daemon:
         self._departures.finish()
         self.engine.save_reservations(read_clocks())
         await self._finish_commits()
+        self._has_finished = True
         await self._housekeeping.stop()
         self._listeners.close()
         if self._replication is not None:
+            await self._delivery.catch_up()
+            self._delivery.deliver()
             await self._replication.finish()
         await self._delivery.catch_up()
         for session, request_id in self._stops:
@@ -359,9 +364,9 @@ class Daemon:
     def _step(self) -> None:
         engine = self.engine
         now = read_clocks()
-        if engine.has_turn():
+        if engine.has_turn() and not self._has_finished:
             engine.turn(now)
-        if not self._committer.is_busy:
+        if not self._committer.is_busy and not self._has_finished:
             is_lone, self._requests_count = self._requests_count == 1, 0
             self._committer.kick(now, is_lone=is_lone)
         self._delivery.deliver()
@@ -369,7 +374,7 @@ class Daemon:
         if engine.removed_content:
             self._delete_content(list(engine.removed_content))
             engine.removed_content.clear()
-        if engine.has_turn():
+        if engine.has_turn() and not self._has_finished:
             self.pulse_soon()
         if self._stop_asked.is_set() and engine.is_quiet():
             self._quiet.set()

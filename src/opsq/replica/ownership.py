@@ -119,7 +119,14 @@ class Ownership:
             found = self._wait_out(found, _LOOK_S, self._alive)
         self._lease_s = 0.0
         self._marker = replace(self._marker, store=found[0].store)
-        self._begin(found, [])
+        try:
+            self._begin(found, [])
+        except Deposed:
+            again = self._object.read()
+            if not is_forced or again is None:
+                raise
+            found = again  # its owner has just renewed it
+            self._begin(found, [])
         return found[0]
 
     def _wait_out(

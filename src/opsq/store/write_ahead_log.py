@@ -64,6 +64,8 @@ class WriteAheadLog:
         """Our own that read for long: no stranger is to be blamed for keeping it."""
         self.is_read_along = False
         """Another program reads it while it is written and copies it into the file itself, as for a replica."""
+        self.was_cut = False
+        """It was started over under that program, which may have missed what was in it."""
         self.step_bytes = min(STEP_BYTES, max(ballast.size_bytes // 2, _LEAST_STEP_BYTES))
         """It is copied in steps of this length; shorter on a small disk, whose ballast is small.
 
@@ -104,6 +106,8 @@ class WriteAheadLog:
             self._writer.set_busy_timeout(BUSY_MS)
         self.bytes = 0
         self._kept_since = None
+        if self.is_read_along:
+            self.was_cut = True
         return True
 
     def kept_s(self) -> float:

@@ -661,3 +661,18 @@ def test_walks_and_supplies_stream_and_never_scan_or_sort(opened: Database, sql:
     assert plan
     for line in plan:
         assert not line.detail.startswith(("SCAN", "USE TEMP B-TREE", "MATERIALIZE")), plan
+
+
+def test_log_that_starts_over_under_who_copies_it_is_known_to_be_cut(opened: Database) -> None:
+    fill(opened, 100)
+    assert opened.log.restart()
+    assert not opened.log.was_cut
+    opened.log.is_read_along = True
+    fill(opened, 200)
+    with opened.snapshot() as connection:
+        assert value(connection, "SELECT count(*) FROM meta WHERE key LIKE 'fill %'") == 200
+        fill(opened, 300)
+        assert not opened.log.restart()
+        assert not opened.log.was_cut
+    assert opened.log.restart()
+    assert opened.log.was_cut
