@@ -5,6 +5,8 @@ It must not decide who may take it (`ownership` does): it reads it, and replaces
 
 from __future__ import annotations
 
+import contextlib
+
 import msgspec
 
 from opsq.content.content_store import Store, Version
@@ -86,15 +88,19 @@ class OwnerMarker:
         """
         return self._store.swap_object(NAME, msgspec.json.encode(marker), version)
 
-    def check_swaps(self, marker: Marker) -> None:
-        """Make sure that the store refuses to make what is there: some services ignore the condition.
+    def check_swaps(self, marker: Marker, outdated: Version | None) -> None:
+        """Make sure that the store refuses to make what is there, and to replace a version that is not.
+
+        Some services ignore one condition or both.
 
         Raises:
             UsageError: it does not.
         """
-        try:
-            self._store.swap_object(NAME, msgspec.json.encode(marker), None)
-        except Conflict:
+        for version in (None, outdated):
+            with contextlib.suppress(Conflict):
+                self.swap(marker, version)
+                break
+        else:
             return
         raise UsageError(
             f"The store at {self.url} has no conditional writes: two daemons could both believe to own the queue.",

@@ -149,7 +149,9 @@ class Ownership:
             self._version = found[1] if found is not None else None
         write_record(self._state_dir, OwnerRecord(self._object.url, [*known, self._marker.owner]))
         self._write()
-        self._object.check_swaps(self._marker)
+        outdated = self._version
+        self._write()
+        self._object.check_swaps(self._marker, outdated)
         write_record(self._state_dir, OwnerRecord(self._object.url, [self._marker.owner]))
 
     # --- keeping it ---

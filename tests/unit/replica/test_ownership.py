@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from opsq.content.content_store import Version
+from opsq.content.local_store import LocalStore
 from opsq.errors import Conflict, Deposed, StoreNotVisible, UsageError
 from opsq.replica import ownership
 from opsq.replica.owner_marker import Marker, OwnerMarker
@@ -226,6 +227,21 @@ def test_store_without_conditional_writes_is_refused(
     tmp_path: Path, marker: OwnerMarker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(type(marker._store), "swap_object", lambda *_: {"e_tag": "1"})
+    with pytest.raises(UsageError, match="conditional"):
+        owner(marker, folder(tmp_path, "a"))
+
+
+def test_store_that_replaces_any_version_is_refused(
+    tmp_path: Path, marker: OwnerMarker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = type(marker._store)
+    swap = kind.swap_object
+
+    def replace(store: LocalStore, name: str, content: bytes, version: Version | None) -> Version:
+        found = store.read_version(name)
+        return swap(store, name, content, None if version is None or found is None else found[1])
+
+    monkeypatch.setattr(kind, "swap_object", replace)
     with pytest.raises(UsageError, match="conditional"):
         owner(marker, folder(tmp_path, "a"))
 
