@@ -25,6 +25,8 @@ from opsq.units import counted
 
 _PATIENCE_S = 10.0
 _TRIES_COUNT = 3
+_PARTS = ("", "-wal", "-shm", "-journal")
+"""A log that was left alone would be taken for one of the new file."""
 
 
 class Restored(NamedTuple):
@@ -62,7 +64,7 @@ def restore(
     make_state_dir(state_dir)
     lock_fd = lock(path.with_suffix(".lock"))
     try:
-        if path.exists():
+        if any(path.with_name(path.name + part).exists() for part in _PARTS):
             raise Conflict(f"{state_dir} has a database already.", hint="Name a new folder: --state-dir DIR.")
         former = Ownership(OwnerMarker(url, _PATIENCE_S), state_dir, 0.0, "").take_over(
             is_forced=is_forced, on_wait=on_wait

@@ -388,6 +388,10 @@ def test_folder_with_a_database_is_not_restored_into(settings: Settings, elsewhe
     bring_back(settings, elsewhere)
     with pytest.raises(Conflict, match="a database already"):
         bring_back(settings, elsewhere)
+    os.unlink(elsewhere.database_path)
+    Path(f"{elsewhere.database_path}-wal").touch()
+    with pytest.raises(Conflict, match="a database already"):
+        bring_back(settings, elsewhere)
 
 
 def test_missing_litestream_refuses_the_start(
