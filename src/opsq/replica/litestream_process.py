@@ -66,6 +66,7 @@ class LitestreamProcess:
         CommandNotFound: Litestream is not installed.
         UsageError: the URL cannot hold a replica.
         AlreadyRunning: an earlier one does not end.
+        StoreNotVisible: the system does not start it.
     """
 
     def __init__(self, state_dir: str, database: str, url: str, epoch: int) -> None:
@@ -73,16 +74,26 @@ class LitestreamProcess:
         self.folder = f"{epoch:08d}-{secrets.token_hex(4)}"
         self._database = database
         self._home = Path(state_dir, _FOLDER)
+        try:
+            self._sockets = Path(tempfile.mkdtemp(prefix="opsq-"))  # a path that is short enough, whatever ours is
+            try:
+                self._start(program, url)
+            except BaseException:
+                shutil.rmtree(self._sockets, ignore_errors=True)
+                raise
+        except OSError as error:
+            raise StoreNotVisible(f"Litestream cannot be started: {error}.") from error
+
+    def _start(self, program: str, url: str) -> None:
         self._home.mkdir(0o700, exist_ok=True)
         lock_fd = self._lock()
         try:
             shutil.rmtree(self._home / "unsent", ignore_errors=True)
-            self._sockets = Path(tempfile.mkdtemp(prefix="opsq-"))  # a path that is short enough, whatever ours is
             self._socket = str(self._sockets / "litestream.sock")
             config = self._home / "litestream.yml"
             write_config(
                 config,
-                database,
+                self._database,
                 f"{url.rstrip('/')}/{self.folder}",
                 meta_dir=str(self._home / "unsent"),
                 socket=self._socket,
