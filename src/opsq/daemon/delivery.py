@@ -51,6 +51,7 @@ class Delivery:
         self._auditing: asyncio.Task[None] | None = None
         """Waits until an act is in the audit; what is said meanwhile stays in the outbox."""
         self._audited: list[tuple[Peer, Reply]] = []
+        """What waits for the next `deliver` at which this daemon is the owner."""
 
     def flush_soon(self, session: Session) -> None:
         """Have `Session.flush` called with the next `deliver`."""
@@ -58,7 +59,7 @@ class Delivery:
 
     def deliver(self) -> None:
         """Hand over what is in the outbox, and have sessions write what they have collected."""
-        if self._audited:
+        if self._audited and (self._replication is None or self._replication.is_owner):
             audited, self._audited = self._audited, []
             self._collect(audited)
         outbox = self._engine.outbox
@@ -83,7 +84,7 @@ class Delivery:
 
     async def _await_audit(self, replies: list[tuple[Peer, Reply]]) -> None:
         await self._audit.catch_up()
-        self._audited = replies
+        self._audited += replies  # the daemon may not be sure to be the owner any more
         self._auditing = None
         self._pulse_soon()
 
