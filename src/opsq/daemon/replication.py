@@ -1,7 +1,7 @@
 """Keeps the replica of a running daemon: renews its ownership, has Litestream copy, and holds back what must wait.
 
 It must not know what replies mean, but for which may be said by a daemon that is not sure to be the owner. Litestream
-and the marker are waited for in two threads, so that neither waits for the other.
+and the marker are waited for in two threads, so that neither waits for the other; old copies are deleted in a third.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ class Replication:
         self._loop = asyncio.get_running_loop()
         self._owner_thread = ThreadPoolExecutor(1, "opsq-owner")
         self._copy_thread = ThreadPoolExecutor(1, "opsq-replica")
+        self._cleaner = ThreadPoolExecutor(1, "opsq-cleaner")
         self._litestream: LitestreamProcess | None = None
         self._is_whole = False
         """Whether everything was copied once since Litestream was started: from then on, changes alone are."""
@@ -109,6 +110,7 @@ class Replication:
             await self._tasks[0]
         self._owner_thread.shutdown()
         self._copy_thread.shutdown()
+        self._cleaner.shutdown(wait=False)
 
     def sayable(self, replies: list[tuple[Peer, Reply]]) -> list[tuple[Peer, Reply]]:
         """What may be said now of these replies and of earlier ones; the rest is kept until it may.
@@ -267,7 +269,7 @@ class Replication:
         if not self._is_whole:
             self._owner_thread.submit(self._ownership.renew, folder=litestream.folder).result()
             self._is_whole = True
-            self._clean(litestream.folder)
+            self._cleaner.submit(self._delete, self._older_copies(litestream.folder))
 
     def _start(self) -> LitestreamProcess:
         if self._litestream is not None:
@@ -291,13 +293,23 @@ class Replication:
         _log.info("Litestream copies to %s as process %d", where, self._litestream.pid)
         return self._litestream
 
-    def _clean(self, folder: str) -> None:
-        """Delete the copies that this one replaces."""
-        if not self._ownership.holds():
-            return
+    def _older_copies(self, folder: str) -> list[str]:
+        """The copies that this one replaces; those of a later owner are not ours to delete."""
+        epoch = self._ownership.marker.epoch
+        try:
+            found = [name for name in open_store(self._settings.replicate_to).folders() if _FOLDER.fullmatch(name)]
+        except (OpsqError, OSError) as error:
+            _log.warning("cannot list old copies, will retry later: %s", error)
+            return []
+        return [name for name in found if name != folder and int(name[:8]) <= epoch]
+
+    def _delete(self, names: list[str]) -> None:
+        """Delete old copies; beside new ones, since that may take long."""
         try:
             store = open_store(self._settings.replicate_to)
-            for name in [name for name in store.folders() if _FOLDER.fullmatch(name) and name != folder]:
+            for name in names:
+                if self._is_ending or not self._ownership.holds():
+                    return
                 store.delete_folder(name)
         except (OpsqError, OSError) as error:
             _log.warning("cannot delete old copies, will retry later: %s", error)

@@ -156,6 +156,18 @@ def test_litestream_that_cannot_be_started_is_tried_again(rig: Rig) -> None:
     assert copied == [True]
 
 
+def test_only_older_copies_are_deleted(rig: Rig) -> None:
+    """Not that of an owner who has deposed this one meanwhile."""
+    for name in ("00000000-0000000a", "00000001-0000000a", "00000002-0000000a", "other"):
+        (rig.root / "replica" / name).mkdir()
+
+    async def story(told: Replication) -> None:
+        await until(lambda: len(list((rig.root / "replica").glob("0*"))) == 1)
+
+    rig.run(story)
+    assert {path.name for path in (rig.root / "replica").iterdir() if path.is_dir()} == {"00000002-0000000a", "other"}
+
+
 def test_bug_while_the_lease_is_renewed_ends_the_daemon(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(**_: object) -> None:
         raise TypeError
