@@ -29,6 +29,10 @@ REFUSALS: dict[str, str] = {
     ),
     "moving": "Submission {submission_id} is being moved to another daemon.\nTry again in a moment.",
     "not_held": "Submission {submission_id} is not held for a move by this connection.",
+    "other_driver": (
+        "Another `opsq drain --to` moves submissions from that daemon by now.\n"
+        "Let it finish, or end it and run this one again."
+    ),
     "not_held_any_more": "What was held for this move is not held any more.\nRun `opsq drain --to` again.",
     "move_awaited": (
         "Submission {waiting_id} has come meanwhile, and waits for one of those that were to move.\n"

@@ -188,6 +188,8 @@ class Engine:
             m.Unlimit: rule_changes.unlimit,
             m.Weight: rule_changes.set_weight,
             m.Drain: Intake(state).drain,
+            m.DriveMoves: source.drive,
+            m.AdmitMover: target.admit,
             m.HoldForMove: source.hold,
             m.ExportSlice: views.put_off(source.export),
             m.CommitMove: source.commit,

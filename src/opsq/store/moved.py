@@ -75,10 +75,10 @@ def confirm(writer: apsw.Connection, submission_ids: Iterable[int]) -> None:
     writer.executemany("UPDATE moved SET is_confirmed = 1 WHERE submission_id = ?", ((one,) for one in submission_ids))
 
 
-def unconfirmed(connection: apsw.Connection, limit: int) -> list[MovedRow]:
-    """Those of which it is not known that the other daemon hands them out, the oldest first."""
-    sql = f"SELECT {_COLUMNS} FROM moved WHERE NOT is_confirmed ORDER BY submission_id LIMIT ?"
-    return [MovedRow._make(row) for row in connection.execute(sql, (limit,))]
+def unconfirmed(connection: apsw.Connection, after: int, limit: int) -> list[MovedRow]:
+    """Those behind an id of which it is not known that the other daemon hands them out, the oldest first."""
+    sql = f"SELECT {_COLUMNS} FROM moved WHERE NOT is_confirmed AND submission_id > ? ORDER BY submission_id LIMIT ?"
+    return [MovedRow._make(row) for row in connection.execute(sql, (after, limit))]
 
 
 def forget(writer: apsw.Connection, submission_id: int) -> None:

@@ -32,7 +32,9 @@ PERMITTED: dict[type[m.Message], frozenset[str]] = {
     **dict.fromkeys((m.Pause, m.Resume), _PRODUCERS | _CONSUMERS),
     **dict.fromkeys((m.Remove, m.ReleaseConsumer, m.Drop, m.Prune), _OPERATORS),
     **dict.fromkeys((m.Limit, m.Unlimit, m.Weight, m.PutRules), _OPERATORS),
-    **dict.fromkeys((m.HoldForMove, m.ExportSlice, m.StageSlice, m.CommitMove, m.CancelMove), _OPERATORS),
+    **dict.fromkeys(
+        (m.DriveMoves, m.AdmitMover, m.HoldForMove, m.ExportSlice, m.StageSlice, m.CommitMove, m.CancelMove), _OPERATORS
+    ),
     **dict.fromkeys((m.ActivateMoved, m.GiveUpMoved, m.ConfirmMoved, m.ShowMoves), _OPERATORS),
     **dict.fromkeys((m.Drain, m.Stop, m.Backup, m.Vacuum, m.Check), _OPERATORS),
 }

@@ -14,10 +14,13 @@ from opsq.client.core.administration import Caller
 from opsq.errors import Conflict, UsageError
 from opsq.wire.messages import (
     ActivateMoved,
+    AdmitMover,
     CancelMove,
     Changed,
     CommitMove,
     ConfirmMoved,
+    DriveMoves,
+    Driving,
     ExportedSlice,
     ExportSlice,
     GiveUpMoved,
@@ -33,6 +36,7 @@ from opsq.wire.messages import (
 R = TypeVar("R")
 
 BATCH_SUBMISSIONS = 100
+TOGETHER_ACTIVE = 10_000
 TOGETHER_SUBMISSIONS = 16
 """Copied at a time: with an attachment each, that is 16 MiB."""
 CLEARING_S = 0.05
@@ -94,6 +98,7 @@ class Mover:
         self._address = address
         self._with_final = with_final
         self._wait_s = wait_s
+        self._driver = 0
         self._identity = b""
         self._target_identity = b""
         self.left: dict[int, str] = {}
@@ -103,6 +108,7 @@ class Mover:
 
         Raises:
             Unreachable: one of the daemons is gone: do it again.
+            Conflict: another mover has begun meanwhile.
             NoRoom, StorageFull: the target has no room for the next.
         """
         yield from self.recover()
@@ -116,15 +122,29 @@ class Mover:
 
     def recover(self) -> Iterator[int]:
         """Activate what the source has given away to this target, and have the rest of what is there removed."""
-        here = self._source.call(ShowMoves(self._source.next_id()), Moves)
-        there = self._target.call(ShowMoves(self._target.next_id(), here.identity), Moves)
-        self._identity, self._target_identity = here.identity, there.identity
-        departed = [one.submission_id for one in here.departed if one.identity == there.identity]
-        given_up = sorted(set(there.arriving) - set(departed))
+        source, target = self._source, self._target
+        here = source.call(DriveMoves(source.next_id()), Driving)
+        there = target.call(AdmitMover(target.next_id(), here.identity, here.driver), Driving)
+        self._driver, self._identity, self._target_identity = here.driver, here.identity, there.identity
+        # No other mover commits anything any more, so all is known that the source has given away.
+        departed = self._departed()
+        arriving = target.call(ShowMoves(target.next_id(), here.identity), Moves).arriving
+        given_up = sorted(set(arriving).difference(departed))
         if given_up:
-            self._target.call(GiveUpMoved(self._target.next_id(), given_up), Changed)
-        if departed:
-            yield self._activate(departed)
+            self._give_up(given_up)
+        for start in range(0, len(departed), TOGETHER_ACTIVE):
+            yield self._activate(departed[start : start + TOGETHER_ACTIVE])
+
+    def _departed(self) -> list[int]:
+        """What the source has given to this target, and does not know to be active there."""
+        found: list[int] = []
+        after = 0
+        while True:
+            rows = self._source.call(ShowMoves(self._source.next_id(), None, after), Moves).departed
+            if not rows:
+                return found
+            found += [one.submission_id for one in rows if one.identity == self._target_identity]
+            after = rows[-1].submission_id
 
     def _pass(self) -> Iterator[int]:
         """Go through all submissions once."""
@@ -137,31 +157,40 @@ class Mover:
             self.left |= dict.fromkeys(held.left, "Too many submissions wait for it, or it for too many.")
             try:
                 if held.submission_ids:
-                    yield self._move(held)
+                    self._give(held)
             except Conflict as error:
+                if error.cause == "other_driver":
+                    raise
                 self._drop(held)
                 if error.cause in _OF_ONE and limit > 1:
                     limit = 1  # the others of this batch can move
                     continue
                 self.left |= dict.fromkeys(held.submission_ids, error.message)
+            else:
+                if held.submission_ids:
+                    yield self._activate(held.submission_ids)
             after = held.next_after
 
-    def _move(self, held: HeldForMove) -> int:
+    def _give(self, held: HeldForMove) -> None:
+        """Copy what is held, and have the source give it away."""
         ids = held.submission_ids
         for start in range(0, len(ids), TOGETHER_SUBMISSIONS):
             self._copy(held, ids[start : start + TOGETHER_SUBMISSIONS])
         source = self._source
         source.call(CommitMove(source.next_id(), held.move, self._target_identity, self._shard, self._address), Changed)
-        return self._activate(held.submission_ids)
 
     def _activate(self, submission_ids: list[int]) -> int:
         count = self._target.call(ActivateMoved(self._target.next_id(), submission_ids), Changed).count
         self._source.call(ConfirmMoved(self._source.next_id(), submission_ids), Changed)
         return count
 
+    def _give_up(self, submission_ids: list[int]) -> None:
+        request = GiveUpMoved(self._target.next_id(), submission_ids, self._identity, self._driver)
+        self._target.call(request, Changed)
+
     def _drop(self, held: HeldForMove) -> None:
         """Do not move these after all."""
-        self._target.call(GiveUpMoved(self._target.next_id(), held.submission_ids), Changed)
+        self._give_up(held.submission_ids)
         self._source.call(CancelMove(self._source.next_id(), held.move), Changed)
 
     def _copy(self, held: HeldForMove, submission_ids: list[int]) -> None:
@@ -174,7 +203,16 @@ class Mover:
                 [ExportSlice(source.next_id(), one, after) for one, after in places.items()], ExportedSlice
             )
             slices = [
-                StageSlice(target.next_id(), self._identity, held.move, one, number, part.content, part.after is None)
+                StageSlice(
+                    target.next_id(),
+                    self._identity,
+                    held.move,
+                    one,
+                    number,
+                    part.content,
+                    part.after is None,
+                    self._driver,
+                )
                 for one, part in zip(places, parts, strict=True)
             ]
             self._stage(slices)

@@ -12,7 +12,7 @@ from enum import Enum, auto
 import msgspec
 
 from opsq.clock import MonoNs, Now
-from opsq.errors import OpsqError
+from opsq.errors import Conflict, OpsqError
 from opsq.queue.chunks.reservations import Reservations
 from opsq.queue.folding import Folding
 from opsq.queue.live_submission import LiveSubmission
@@ -58,7 +58,23 @@ class Holds:
         self._reservations = reservations
         self._folding = folding
         self._by_key: dict[bytes, Hold] = {}
+        self._driver: Peer | None = None
         self._next_look: MonoNs = state.now.mono
+
+    def drive(self, peer: Peer) -> None:
+        """This mover is the only one from now on: what others hold is free, but for what is being given away."""
+        self._driver = peer
+        for hold in list(self._by_key.values()):
+            if hold.peer is not peer and hold.stage is not Stage.LEAVING:
+                is_answered = hold.stage is Stage.READY
+                self.release(hold)
+                if not is_answered:
+                    self._state.refuse(hold.peer, hold.reply.id, Conflict(cause="other_driver"))
+
+    def check_driver(self, peer: Peer) -> None:
+        """`Conflict` unless this is the only mover."""
+        if peer is not self._driver:
+            raise Conflict(cause="other_driver")
 
     def begin(self, hold: Hold) -> None:
         """Hand out nothing more of these; `tick` answers the mover as soon as nothing changes them any more."""
@@ -90,6 +106,12 @@ class Holds:
         self.release(hold)
         return len(hold.submissions)
 
+    def stay(self, hold: Hold) -> None:
+        """What was being given away is held still, if its mover is there and still the only one."""
+        hold.stage = Stage.READY
+        if hold.peer is not self._driver or not hold.peer.is_connected:
+            self.release(hold)
+
     def release(self, hold: Hold) -> None:
         """Free what is held: it goes on as if nothing had been."""
         self._by_key.pop(hold.key, None)
@@ -111,6 +133,8 @@ class Holds:
 
     def disconnect(self, peer: Peer) -> None:
         """A mover is gone: free what it held, but for what is being given away."""
+        if peer is self._driver:
+            self._driver = None
         for hold in [hold for hold in self._by_key.values() if hold.peer is peer]:
             if hold.stage is not Stage.LEAVING:
                 self.release(hold)

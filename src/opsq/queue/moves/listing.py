@@ -18,7 +18,7 @@ def show_moves(state: EngineState, peer: Peer, request: ShowMoves) -> None:
         Moves(
             request.id,
             moved.identity(state.reader),
-            [DepartedSubmission(*row) for row in moved.unconfirmed(state.reader, LISTED)],
+            [DepartedSubmission(*row) for row in moved.unconfirmed(state.reader, request.after, LISTED)],
             [row.submission_id for row in coming],
         ),
     )

@@ -14,7 +14,7 @@ from opsq.queue.live_submission import LiveSubmission
 from opsq.queue.moves.holds import Hold, Holds, Stage
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
-from opsq.store import lanes, move_units, moved, removals, submissions, transfer
+from opsq.store import lanes, meta, move_units, moved, removals, submissions, transfer
 from opsq.store.database import Database
 from opsq.store.moved import Target
 from opsq.wire.messages import (
@@ -22,11 +22,16 @@ from opsq.wire.messages import (
     Changed,
     CommitMove,
     ConfirmMoved,
+    DriveMoves,
+    Driving,
     ExportedSlice,
     ExportSlice,
     HeldForMove,
     HoldForMove,
 )
+
+_DRIVER = "move_driver"
+"""The number of the last mover, in `meta`."""
 
 
 class MoveSource:
@@ -40,9 +45,23 @@ class MoveSource:
         self._state = state
         self._holds = holds
         self._on_moved = on_moved
+        self._driver = meta.get_int(state.reader, _DRIVER)
+
+    def drive(self, peer: Peer, request: DriveMoves, _: Now) -> None:
+        """Have this mover be the only one; answered when all that others have given away before is committed."""
+        self._driver += 1
+        number, batch = self._driver, self._state.batch
+        self._holds.drive(peer)
+        batch.add(nothing_to_undo, nothing_to_undo, lambda database, _: meta.put(database.writer, _DRIVER, number))
+        batch.replies.append((peer, Driving(request.id, moved.identity(self._state.reader), number)))
 
     def hold(self, peer: Peer, request: HoldForMove, now: Now) -> None:
-        """Hold back the next submissions, with those that must move with them; answered when they are at rest."""
+        """Hold back the next submissions, with those that must move with them; answered when they are at rest.
+
+        Raises:
+            Conflict: another mover is the only one.
+        """
+        self._holds.check_driver(peer)
         state = self._state
         chosen: dict[int, LiveSubmission] = {}
         left: list[int] = []
@@ -104,8 +123,9 @@ class MoveSource:
         """Give held submissions away: from this commit on they are the target's.
 
         Raises:
-            Conflict: they are not held any more, or somebody else waits for one of them by now.
+            Conflict: they are not held any more, or somebody else waits for one of them by now, or moves submissions.
         """
+        self._holds.check_driver(peer)
         state, hold = self._state, self._holds.get(request.move, peer)
         if hold is None:
             raise Conflict(cause="not_held_any_more")
@@ -126,7 +146,7 @@ class MoveSource:
                 removals.hide(writer, submission.id)
 
         batch.hidden_count += sum(submission.unfinished for submission in hold.submissions)
-        batch.add(lambda _: self._settle_moved(hold), lambda _: self._cancel_moved(hold), write)
+        batch.add(lambda _: self._settle_moved(hold), lambda _: self._holds.stay(hold), write)
         batch.replies.append((peer, Changed(request.id, len(ids))))
 
     def _settle_moved(self, hold: Hold) -> None:
@@ -153,12 +173,6 @@ class MoveSource:
             self._on_moved(submission)
         state.note_news()
         self._holds.gone(hold)
-
-    def _cancel_moved(self, hold: Hold) -> None:
-        """The batch is gone: they are held still, if the mover is still there."""
-        hold.stage = Stage.READY
-        if not hold.peer.is_connected:
-            self._holds.release(hold)
 
     def confirm(self, peer: Peer, request: ConfirmMoved, _: Now) -> None:
         """The target hands them out."""

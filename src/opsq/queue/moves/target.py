@@ -18,14 +18,14 @@ from opsq.queue.live_submission import LiveSubmission
 from opsq.queue.peer import Peer
 from opsq.queue.rule_changes import RuleChanges
 from opsq.queue.state import EngineState
-from opsq.store import arriving, idempotency_keys, lanes, moved, removals, submissions, transfer
+from opsq.store import arriving, idempotency_keys, lanes, meta, moved, removals, submissions, transfer
 from opsq.store.arriving import ArrivingRow
 from opsq.store.database import Database
 from opsq.store.submissions import SubmissionRow
 from opsq.store.transfer import Header
 from opsq.strategy.arms import shuffle_of
 from opsq.users import ROOT
-from opsq.wire.messages import ActivateMoved, Changed, GiveUpMoved, StageSlice
+from opsq.wire.messages import ActivateMoved, AdmitMover, Changed, Driving, GiveUpMoved, StageSlice
 
 
 class MoveTarget:
@@ -51,6 +51,33 @@ class MoveTarget:
         self._on_active = on_active
         state.arriving = dict(removals.on_the_way(state.reader))
         state.unique_keys.has_arriving = bool(state.arriving)
+        self._drivers: dict[bytes, int] = {}
+        """The only mover from each file of which one was heard since the start."""
+
+    def admit(self, peer: Peer, request: AdmitMover, _: Now) -> None:
+        """Have this mover be the only one from its source.
+
+        Raises:
+            Conflict: a later one is.
+        """
+        source, number = request.source, request.driver
+        if number < self._driver(source):
+            raise Conflict(cause="other_driver")
+        self._drivers[source] = number
+        batch = self._state.batch
+        batch.add(
+            nothing_to_undo, nothing_to_undo, lambda database, _: meta.put(database.writer, _driver_key(source), number)
+        )
+        batch.replies.append((peer, Driving(request.id, moved.identity(self._state.reader), number)))
+
+    def _driver(self, source: bytes) -> int:
+        known = self._drivers.get(source)
+        return meta.get_int(self._state.reader, _driver_key(source)) if known is None else known
+
+    def _check_driver(self, source: bytes, number: int) -> None:
+        """`Conflict` unless this is the number of the only mover."""
+        if number != self._driver(source):
+            raise Conflict(cause="other_driver")
 
     # --- what arrives ---
 
@@ -59,10 +86,12 @@ class MoveTarget:
 
         Raises:
             UsageError: it is malformed.
-            Conflict: the submission is known here, or one of its keys is; or another slice should come first.
+            Conflict: the submission is known here, or one of its keys is; or another slice should come first; or
+                another mover is the only one.
             NoRoom, StorageFull: there is no room for it.
         """
         state = self._state
+        self._check_driver(request.source, request.driver)
         if state.is_full:
             raise state.no_room()
         known = arriving.find(state.reader, request.submission_id)
@@ -225,11 +254,18 @@ class MoveTarget:
         state.forget_if_over(submission)
 
     def give_up(self, peer: Peer, request: GiveUpMoved, now: Now) -> None:
-        """Have what is here of submissions removed, though not their content, which is the source's."""
+        """Have what is here of submissions removed, though not their content, which is the source's.
+
+        Raises:
+            Conflict: another mover is the only one.
+        """
+        self._check_driver(request.source, request.driver)
         found = [
             known
             for one in request.submission_ids
-            if (known := arriving.find(self._state.reader, one)) is not None and not known.is_given_up
+            if (known := arriving.find(self._state.reader, one)) is not None
+            and known.source == request.source
+            and not known.is_given_up
         ]
         self._give_up(found, now)
         self._state.batch.replies.append((peer, Changed(request.id, len(found))))
@@ -248,6 +284,11 @@ class MoveTarget:
                 arriving.give_up(database.writer, submission_id)
 
             state.batch.add(settle, nothing_to_undo, write)
+
+
+def _driver_key(source: bytes) -> str:
+    """Under which the number of the last mover from a file is in `meta`."""
+    return f"move_driver {source.hex()}"
 
 
 def _unfinished(row: SubmissionRow) -> int:

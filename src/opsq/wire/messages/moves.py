@@ -16,6 +16,34 @@ MovedIds = Annotated[list[Id], Meta(max_length=10_000)]
 ShardNumber = Annotated[int, Meta(ge=0, le=1023)]
 
 
+class DriveMoves(Message):
+    """To the source: be the only one who moves submissions from it; what other movers hold is free. → Driving.
+
+    The answer has a number, higher than that of any mover before.
+    """
+
+    id: Id
+
+
+class AdmitMover(Message):
+    """To the target: be the only one who moves submissions there from a file, by the number from DriveMoves. → Driving.
+
+    What comes of a mover with a lower number is refused from then on.
+    """
+
+    id: Id
+    source: RequestKey
+    driver: Count
+
+
+class Driving(Message):
+    """Answer to DriveMoves and AdmitMover: the identity of this file, and the number of the mover."""
+
+    id: Id
+    identity: bytes
+    driver: Count
+
+
 class HoldForMove(Message):
     """To the source: hand out nothing more of the next submissions behind `after`, and wait for what is reserved.
 
@@ -73,6 +101,7 @@ class StageSlice(Message):
     number: Count
     content: Bytes
     is_last: bool
+    driver: Count = 0
 
 
 class CommitMove(Message):
@@ -107,6 +136,8 @@ class GiveUpMoved(Message):
 
     id: Id
     submission_ids: MovedIds
+    source: RequestKey
+    driver: Count
 
 
 class ConfirmMoved(Message):
@@ -119,11 +150,12 @@ class ConfirmMoved(Message):
 class ShowMoves(Message):
     """Ask for moves that are under way, by which a mover goes on where one was killed. → Moves.
 
-    `source`: of which file the `arriving` ones are asked for.
+    `source`: of which file the `arriving` ones are asked for; `after`: behind which id the `departed` ones are.
     """
 
     id: Id
     source: RequestKey | None = None
+    after: Id = 0
 
 
 class DepartedSubmission(Record):
@@ -145,7 +177,9 @@ class Moves(Message):
 
 
 Requests = (
-    HoldForMove
+    DriveMoves
+    | AdmitMover
+    | HoldForMove
     | ExportSlice
     | StageSlice
     | CommitMove
@@ -155,4 +189,4 @@ Requests = (
     | ConfirmMoved
     | ShowMoves
 )
-Replies = HeldForMove | ExportedSlice | Moves
+Replies = Driving | HeldForMove | ExportedSlice | Moves

@@ -57,6 +57,46 @@ class RigCaller:
         return [self.call(request, kind) for request in requests]
 
 
+class StepMover(Mover):
+    """A mover that takes its steps one by one."""
+
+    def hold(self, limit: int = 100, wait_s: float = WAIT_S) -> m.HeldForMove:
+        request = m.HoldForMove(self._source.next_id(), 0, limit, wait_s, self._with_final)
+        return self._source.call(request, m.HeldForMove)
+
+    def export(self, held: m.HeldForMove) -> m.ExportedSlice:
+        return self._source.call(m.ExportSlice(self._source.next_id(), held.submission_ids[0]), m.ExportedSlice)
+
+    def stage(self, held: m.HeldForMove, part: m.ExportedSlice, number: int = 0) -> None:
+        target, [first, *_] = self._target, held.submission_ids
+        is_last = part.after is None
+        target.call(
+            m.StageSlice(
+                target.next_id(), self._identity, held.move, first, number, part.content, is_last, self._driver
+            ),
+            m.Changed,
+        )
+
+    def copy(self, held: m.HeldForMove) -> None:
+        self._copy(held, held.submission_ids)
+
+    def commit(self, held: m.HeldForMove) -> None:
+        source = self._source
+        source.call(m.CommitMove(source.next_id(), held.move, self._target_identity, SHARD, "there:7400"), m.Changed)
+
+    def activate(self, held: m.HeldForMove) -> int:
+        return self._activate(held.submission_ids)
+
+    def drop(self, held: m.HeldForMove) -> None:
+        self._drop(held)
+
+    def reconnect_target(self) -> None:
+        """Go on after a crash of the target, as one that has not noticed anything would."""
+        caller = self._target
+        assert isinstance(caller, RigCaller)
+        self._target = RigCaller(caller._pair, caller._rig)
+
+
 class Pair:
     """A source and a target."""
 
@@ -72,12 +112,12 @@ class Pair:
         self.kill_at: tuple[int, str] | None = None
         """At which call who is killed: the mover, the source or the target; before it, or after (" late")."""
 
-    def mover(self, *, with_final: bool = False) -> Mover:
+    def mover(self, *, with_final: bool = False) -> StepMover:
         """A new mover, with connections of its own."""
         source, target = RigCaller(self, self.source), RigCaller(self, self.target)
-        return Mover(source, target, SHARD, "there:7400", with_final=with_final, wait_s=WAIT_S)
+        return StepMover(source, target, SHARD, "there:7400", with_final=with_final, wait_s=WAIT_S)
 
-    def move(self, *, with_final: bool = False) -> Mover:
+    def move(self, *, with_final: bool = False) -> StepMover:
         """Move all there is."""
         mover = self.mover(with_final=with_final)
         for _ in mover.run():

@@ -107,6 +107,7 @@ def test_reserved_chunks_are_waited_for_and_their_completions_come_along(pair: P
     peer = rig.connect("worker")
     [ticket] = rig.reserve(peer)
     mover_peer = rig.connect("mover")
+    rig.only(mover_peer, m.DriveMoves(next(rig.ids)), m.Driving)
     request = m.HoldForMove(next(rig.ids), wait_s=60.0)
     rig.send(mover_peer, request)
     rig.advance(1)
@@ -177,10 +178,10 @@ def test_who_asks_the_source_is_told_where_it_is(pair: Pair) -> None:
 def test_keys_are_held_at_the_target_from_the_first_slice_on(pair: Pair) -> None:
     rig, target = pair.source, pair.target
     made = rig.submit(2, unique_key="only", idempotency_key="once")
-    pair.kill_at = (6, "mover")
+    pair.kill_at = (8, "mover")
     with pytest.raises(Killed):
         pair.move()
-    assert pair.calls[3:6] == ["ExportSlice", "StageSlice", "CommitMove"]
+    assert pair.calls[5:8] == ["ExportSlice", "StageSlice", "CommitMove"]
     for again in (
         m.NewSubmission(target.request_key(), 1, unique_key="only"),
         m.NewSubmission(target.request_key(), 1, idempotency_key="once"),
@@ -192,7 +193,7 @@ def test_keys_are_held_at_the_target_from_the_first_slice_on(pair: Pair) -> None
 
 def test_status_says_what_is_between_the_two(pair: Pair) -> None:
     pair.source.submit(2)
-    pair.kill_at = (6, "mover late")
+    pair.kill_at = (8, "mover late")
     with pytest.raises(Killed):
         pair.move()
     assert pair.calls[-1] == "CommitMove"
@@ -277,6 +278,7 @@ def test_cancelled_hold_frees_everything(pair: Pair) -> None:
     rig = pair.source
     rig.submit(1)
     peer = rig.connect()
+    rig.only(peer, m.DriveMoves(next(rig.ids)), m.Driving)
     held = rig.only(peer, m.HoldForMove(next(rig.ids)), m.HeldForMove)
     assert rig.reserve(rig.connect()) == []
     with pytest.raises(Conflict, match="being moved"):
