@@ -11,6 +11,7 @@ import fcntl
 import http.client
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -49,6 +50,7 @@ Litestream is told to end first: then it copies what is left. Without a store th
 _LOCK_S = 20.0
 _LOG_BYTES = 1 << 20
 _STEP_S = 0.05
+_QUERY = re.compile(r"\?\S+")
 
 
 class LitestreamProcess:
@@ -99,9 +101,6 @@ class LitestreamProcess:
                 socket=self._socket,
             )
             self._log = self._home / "litestream.log"
-            with contextlib.suppress(FileNotFoundError):
-                if self._log.stat().st_size > _LOG_BYTES:
-                    self._log.rename(self._log.with_suffix(".log.1"))
             log_fd = open_file(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             try:
                 os.ftruncate(lock_fd, 0)
@@ -137,6 +136,7 @@ class LitestreamProcess:
         Raises:
             StoreNotVisible: that could not be done in time, or Litestream does not run.
         """
+        self._shorten_log()
         until_s = time.monotonic() + timeout_s
         body = json.dumps({"path": self._database, "wait": True, "timeout": max(int(timeout_s), 1)})
         while True:
@@ -157,8 +157,15 @@ class LitestreamProcess:
             finally:
                 connection.close()
 
+    def _shorten_log(self) -> None:
+        """Keep a long log beside it, and begin it anew; Litestream appends to it."""
+        with contextlib.suppress(OSError):
+            if self._log.stat().st_size > _LOG_BYTES:
+                shutil.copyfile(self._log, self._log.with_suffix(".log.1"))
+                os.truncate(self._log, 0)
+
     def last_words(self) -> str:
-        """What it wrote last to its log."""
+        """What it wrote last to its log, without queries of URLs: they may be signed."""
         try:
             lines = self._log.read_text(errors="replace").strip().splitlines()
         except OSError:
@@ -170,7 +177,7 @@ class LitestreamProcess:
             text = f"{said.get('msg', '')}: {said['error']}" if said.get("error") else str(said.get("msg", lines[-1]))
         except (ValueError, AttributeError):
             text = lines[-1]
-        return f"{text[:500].rstrip('.')}."
+        return f"{_QUERY.sub('', text)[:500].rstrip('.')}."
 
     def end(self) -> None:
         """Have it copy what is left, and end. Blocks."""
