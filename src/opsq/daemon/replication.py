@@ -102,7 +102,7 @@ class Replication:
         with contextlib.suppress(asyncio.CancelledError):
             await copying
         count, log_bytes, actions = self._commits_count(), self._log.bytes, self._take_after_copy()
-        await self._loop.run_in_executor(self._copy_thread, self._finish_copy)
+        await self._loop.run_in_executor(self._copy_thread, self._finish_copy, bool(actions))
         if not self._error:
             self._copied(count, log_bytes, actions)
         self._tasks[0].cancel()
@@ -211,7 +211,7 @@ class Replication:
             count, log_bytes, actions = self._commits_count(), self._log.bytes, self._take_after_copy()
             begun_s = time.monotonic()
             try:
-                await self._loop.run_in_executor(self._copy_thread, self._copy_once, _COPY_S)
+                await self._loop.run_in_executor(self._copy_thread, self._copy_once, _COPY_S, bool(actions))
             except asyncio.CancelledError:
                 self._after_copy = [*actions, *self._after_copy]
                 raise
@@ -256,7 +256,8 @@ class Replication:
 
     # --- in the thread of the copy ---
 
-    def _copy_once(self, timeout_s: float) -> None:
+    def _copy_once(self, timeout_s: float, is_awaited: bool) -> None:
+        """Copy everything; if something waits for that, make sure that the copy still is the queue's."""
         if self._is_full():
             self._end()
             raise StorageFull("The disk is full: Litestream was ended, and is started again when there is room.")
@@ -270,6 +271,8 @@ class Replication:
             self._owner_thread.submit(self._ownership.renew, folder=litestream.folder).result()
             self._is_whole = True
             self._cleaner.submit(self._delete, self._older_copies(litestream.folder))
+        elif is_awaited:  # a machine that was paused whole may not know yet how late it is
+            self._owner_thread.submit(self._ownership.renew).result()
 
     def _start(self) -> LitestreamProcess:
         if self._litestream is not None:
@@ -314,9 +317,9 @@ class Replication:
         except (OpsqError, OSError) as error:
             _log.warning("cannot delete old copies, will retry later: %s", error)
 
-    def _finish_copy(self) -> None:
+    def _finish_copy(self, is_awaited: bool) -> None:
         try:
-            self._copy_once(_LAST_COPY_S)
+            self._copy_once(_LAST_COPY_S, is_awaited)
             self._error = ""
         except (OpsqError, OSError) as error:
             self._error = str(error)

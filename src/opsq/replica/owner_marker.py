@@ -25,7 +25,9 @@ class Marker(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     """How often the queue has had a new owner; counted from 1."""
     beat: int = 0
-    """How often this owner has written it: no two versions of the object are alike."""
+    """How often this owner has written it."""
+    nonce: str = ""
+    """Drawn at random for each version: an owner that was cloned while it ran does not take its clone's for its own."""
     place: str = ""
     """Which state folder, in which boot of its machine; empty: of a restore, before its daemon starts."""
     host: str = ""

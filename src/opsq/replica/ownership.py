@@ -52,6 +52,8 @@ class Ownership:
             owner=secrets.token_hex(16), epoch=1, place=_place(state_dir), host=socket.gethostname(), store=store
         )
         self._version: Version | None = None
+        self._unanswered: set[str] = set()
+        """Nonces of what was written since the last answer: the store may have one of them."""
         self._until_s = 0.0
         self._wall_ms = 0
 
@@ -178,8 +180,13 @@ class Ownership:
     def _write(self) -> None:
         for _ in range(_TRIES_COUNT):
             self._marker = replace(
-                self._marker, beat=self._marker.beat + 1, written_at=now().wall, lease_s=self._lease_s
+                self._marker,
+                beat=self._marker.beat + 1,
+                nonce=secrets.token_hex(8),
+                written_at=now().wall,
+                lease_s=self._lease_s,
             )
+            self._unanswered.add(self._marker.nonce)
             begun_s, begun_ms = awake_or_not_s(), now().wall
             try:
                 self._version = self._object.swap(self._marker, self._version)
@@ -187,12 +194,13 @@ class Ownership:
                 found = self._object.read()
                 if found is None:
                     self._version = None
-                elif found[0].owner == self._marker.owner:  # a write of ours whose answer was lost
+                elif found[0].nonce in self._unanswered:
                     self._version = found[1]
                 else:
                     self._until_s = 0.0
                     raise self._deposed(found[0]) from None
                 continue
+            self._unanswered.clear()
             self._until_s, self._wall_ms = begun_s + self._lease_s * _OWNERS_SHARE, begun_ms
             return
         raise Conflict(f"The marker of {self._object.url} changes under every write.", hint="Try again.")

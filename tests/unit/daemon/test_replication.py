@@ -14,7 +14,7 @@ import pytest
 from daemons import settings_of
 from opsq.daemon import replication
 from opsq.daemon.replication import Replication
-from opsq.errors import StoreNotVisible
+from opsq.errors import Deposed, StoreNotVisible
 from opsq.replica.owner_marker import OwnerMarker
 from opsq.replica.ownership import Ownership
 
@@ -154,6 +154,23 @@ def test_litestream_that_cannot_be_started_is_tried_again(rig: Rig) -> None:
     rig.copier.start = fail
     rig.run(story)
     assert copied == [True]
+
+
+def test_owner_that_was_deposed_unnoticed_acknowledges_nothing_as_replicated(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+
+    def depose(**_: object) -> None:
+        raise Deposed("taken over")
+
+    async def story(told: Replication) -> None:
+        await until(lambda: told.state().state == "running")
+        monkeypatch.setattr(rig.ownership, "renew", depose)
+        told.when_copied(lambda: said.append("replicated"))
+
+    rig.run(story)
+    assert not said
 
 
 def test_only_older_copies_are_deleted(rig: Rig) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 
@@ -189,6 +190,16 @@ def test_there_is_nothing_to_restore_before_the_first_whole_copy(tmp_path: Path,
     owner(marker, folder(tmp_path, "a"))
     with pytest.raises(UsageError):
         Ownership(marker, folder(tmp_path, "b"), 0.0, "").take_over(is_forced=True, on_wait=lambda _: None)
+
+
+def test_of_a_daemon_and_its_clone_one_stays(tmp_path: Path, marker: OwnerMarker) -> None:
+    """The machine was copied while it ran."""
+    found = owner(marker, folder(tmp_path, "a"))
+    clone = copy.copy(found)
+    clone.renew()
+    with pytest.raises(Deposed):
+        found.renew()
+    clone.renew()
 
 
 def test_write_whose_answer_was_lost_counts(
