@@ -28,6 +28,8 @@ from opsq.wire.messages import Alive, DaemonState, ReplicaState, Reply, Submitte
 _COPY_S = 30.0
 """How long one copy of what is new may take; the first one is of everything, and is asked for again."""
 _LAST_COPY_S = 10.0
+_SILENCES_COUNT = 2
+"""After so many copies that were not answered Litestream is started again."""
 _PAUSE_LEAST_S, _PAUSE_MOST_S = 0.2, 30.0
 _ALWAYS_SAID = frozenset({Alive, DaemonState})
 """What acknowledges nothing: connections stay, and people are told why all else waits."""
@@ -108,7 +110,10 @@ class Replication:
         self._tasks[0].cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._tasks[0]
-        self._owner_thread.shutdown()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_COPY_S):  # a renewal may be under way
+                await self._loop.run_in_executor(self._owner_thread, lambda: None)
+        self._owner_thread.shutdown(wait=False)
         self._copy_thread.shutdown()
         self._cleaner.shutdown(wait=False)
 
@@ -262,7 +267,7 @@ class Replication:
             self._end()
             raise StorageFull("The disk is full: Litestream was ended, and is started again when there is room.")
         litestream = self._litestream
-        if litestream is None or not litestream.is_running or self._log.was_cut:
+        if litestream is None or not litestream.is_running or self._log.was_cut or self._hangs(litestream):
             litestream = self._start()
         litestream.copy_now(timeout_s)
         if self._log.was_cut:
@@ -274,9 +279,15 @@ class Replication:
         elif is_awaited:  # a machine that was paused whole may not know yet how late it is
             self._owner_thread.submit(self._ownership.renew).result()
 
+    def _hangs(self, litestream: LitestreamProcess) -> bool:
+        """Whether it is to be ended; a first copy may keep it silent for long."""
+        return self._is_whole and litestream.silences_count >= _SILENCES_COUNT
+
     def _start(self) -> LitestreamProcess:
         if self._litestream is not None:
-            if self._litestream.is_running:
+            if self._hangs(self._litestream):
+                _log.error("Litestream does not answer, and is started again")
+            elif self._litestream.is_running:
                 _log.error("Litestream may have missed a part of the write-ahead log, and is started again")
             else:
                 _log.error("Litestream has ended: %s", self._litestream.last_words())

@@ -73,6 +73,8 @@ class LitestreamProcess:
 
     def __init__(self, state_dir: str, database: str, url: str, epoch: int) -> None:
         program = find_litestream()
+        self.silences_count = 0
+        """How many times in a row it has not answered, not even that it failed."""
         self.folder = f"{epoch:08d}-{secrets.token_hex(4)}"
         self._database = database
         self._home = Path(state_dir, _FOLDER)
@@ -145,6 +147,7 @@ class LitestreamProcess:
                 connection.request("POST", "/sync", body)
                 answer = connection.getresponse()
                 said = answer.read()
+                self.silences_count = 0
                 if answer.status == http.HTTPStatus.OK:
                     return
                 raise StoreNotVisible(f"Litestream could not copy: {said.decode(errors='replace').strip()}.")
@@ -152,6 +155,7 @@ class LitestreamProcess:
                 if not self.is_running:
                     raise StoreNotVisible(f"Litestream has ended: {self.last_words()}") from error
                 if time.monotonic() > until_s:
+                    self.silences_count += 1
                     raise StoreNotVisible(f"Litestream does not answer: {error}.") from error
                 time.sleep(_STEP_S)  # it has only been started
             finally:

@@ -98,7 +98,7 @@ class WriteAheadLog:
         try:
             self._writer.wal_checkpoint(mode=mode)
         except apsw.BusyError:
-            is_ours = self.readers_count or self.is_read_along
+            is_ours = self.readers_count or (self.is_read_along and self.bytes < LIMIT_BYTES)
             if self.bytes >= self.restart_bytes and self._kept_since is None and not is_ours:
                 self._kept_since = time.monotonic()
             return False

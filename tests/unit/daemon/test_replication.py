@@ -28,6 +28,7 @@ class Copier:
     copy: Callable[[], object] = lambda: None
     start: Callable[[], object] = lambda: None
     runs_count: int = 0
+    silences_count: int = 0
     is_running: bool = True
     pid: int = 0
     folder: str = ""
@@ -35,6 +36,7 @@ class Copier:
     def __call__(self, state_dir: str, database: str, url: str, epoch: int) -> Copier:
         self.start()
         self.runs_count += 1
+        self.silences_count = 0
         self.folder = f"{epoch:08d}-{self.runs_count:08x}"
         return self
 
@@ -56,6 +58,7 @@ class Rig:
     log: SimpleNamespace
     ownership: Ownership
     root: Path
+    count: int = 1
     fatal: list[BaseException] = field(default_factory=list)
 
     def run(self, story: Callable[[Replication], Awaitable[None]]) -> None:
@@ -69,7 +72,7 @@ class Rig:
                 settings,
                 self.ownership,
                 self.log,  # type: ignore[arg-type]  # has what it looks at
-                commits_count=lambda: 1,
+                commits_count=lambda: self.count,
                 is_full=lambda: False,
                 pulse_soon=lambda: None,
                 on_fatal=self.fatal.append,
@@ -183,6 +186,22 @@ def test_only_older_copies_are_deleted(rig: Rig) -> None:
 
     rig.run(story)
     assert {path.name for path in (rig.root / "replica").iterdir() if path.is_dir()} == {"00000002-0000000a", "other"}
+
+
+def test_litestream_that_hangs_is_started_anew(rig: Rig) -> None:
+    def hang() -> None:
+        rig.copier.silences_count += 1
+        raise StoreNotVisible("Litestream does not answer.")
+
+    async def story(told: Replication) -> None:
+        await until(lambda: told.state().state == "running")
+        rig.copier.copy = hang
+        rig.count += 1
+        told.sayable([])
+        await until(lambda: rig.copier.runs_count == 2)
+        rig.copier.copy = lambda: None
+
+    rig.run(story)
 
 
 def test_bug_while_the_lease_is_renewed_ends_the_daemon(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,6 +43,7 @@ def test_log_does_not_grow_without_end(process: LitestreamProcess, tmp_path: Pat
     log.write_text("said\n" * 300_000)
     with pytest.raises(StoreNotVisible, match="not answer"):
         process.copy_now(0.0)
+    assert process.silences_count == 1
     assert log.stat().st_size == 0
     assert log.with_suffix(".log.1").stat().st_size == 1_500_000
 
