@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import stat
+import time
 from collections.abc import Iterator
 from functools import cached_property
 
@@ -29,10 +30,12 @@ from opsq.content.file_io import (
     write_all,
     write_failure,
 )
-from opsq.errors import Conflict, ContentMissing, NotPermitted
+from opsq.errors import Conflict, ContentMissing, NotPermitted, StoreNotVisible
 from opsq.fsync import make_folders, sync_descriptor, sync_path
 from opsq.users import is_trusted
 
+_LOCK_S = 10.0
+_LOCK_STEP_S = 0.01
 _SYNC_STEP_BYTES = 64 << 20
 """A background sync starts whenever this much is unsynced, so that the final sync is short."""
 
@@ -124,6 +127,20 @@ class _Syncer:
                 sync_descriptor(self._descriptor)
             except OSError as error:
                 self._error = error
+
+
+def _lock(folder: int, path: str) -> None:
+    """Lock an open folder to write `path`; a process that is stopped, or a lost server, may hold the lock for good."""
+    until_s = time.monotonic() + _LOCK_S
+    while True:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() > until_s:
+                raise StoreNotVisible(f"Writing {path} failed: another process has locked its folder.") from error
+            time.sleep(_LOCK_STEP_S)
+        else:
+            return
 
 
 class LocalStore(Store):
@@ -243,7 +260,7 @@ class LocalStore(Store):
             make_folders(self.root, make_stored_folder)
             folder = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
-                fcntl.flock(folder, fcntl.LOCK_EX)
+                _lock(folder, path)
                 found = self.read_version(name)
                 if (None if found is None else found[1]) != version:
                     raise Conflict(f"{path} is not as it was read.")

@@ -86,6 +86,8 @@ class Replication:
         self._copied_bytes = 0
         self._changed = asyncio.Event()
         self._urgent = asyncio.Event()
+        self._was_owner = True
+        """Whether it held the ownership when that was last looked at; each change is logged."""
         self._is_ending = False
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -128,6 +130,7 @@ class Replication:
         replies, self._kept = [*self._kept, *replies], []
         if self._ownership.holds():
             return [each for each in replies if not self._waits(*each)]
+        self._note_loss("it could not be renewed in time")
         self._kept = [each for each in replies if type(each[1]) not in _ALWAYS_SAID]
         return [each for each in replies if type(each[1]) in _ALWAYS_SAID]
 
@@ -165,7 +168,6 @@ class Replication:
     # --- the marker ---
 
     async def _renew(self) -> None:
-        was_owner = True
         while True:
             await asyncio.sleep(self._settings.replicate_lease_s / BEATS_COUNT)
             try:
@@ -174,18 +176,22 @@ class Replication:
             except Deposed as error:
                 self._on_fatal(error)
             except OpsqError as error:
-                if was_owner and not self._ownership.holds():
-                    was_owner = False
-                    _log.error("nothing is acknowledged or handed out until the lease is renewed: %s", error)
+                if not self._ownership.holds():
+                    self._note_loss(error)
             except Exception as error:  # noqa: BLE001  # a bug here must not leave a daemon that renews nothing
                 self._on_fatal(error)
             else:
-                if not was_owner:
-                    was_owner = True
+                if not self._was_owner:
+                    self._was_owner = True
                     _log.info("the lease is renewed")
                 self._pulse_soon()
             if self._litestream is not None and (self._is_full() or not self._litestream.is_running):
                 self._wake(is_urgent=True)
+
+    def _note_loss(self, reason: object) -> None:
+        if self._was_owner:
+            self._was_owner = False
+            _log.error("nothing is acknowledged or handed out until the lease is renewed: %s", reason)
 
     # --- the copy ---
 

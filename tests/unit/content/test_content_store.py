@@ -1,5 +1,6 @@
 """A store of files: names stay inside, markers tell stores apart, descriptors are bounded; and what importing costs."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from opsq.content import local_store
 from opsq.content.file_io import DESCRIPTORS_LIMIT
 from opsq.content.local_store import LocalStore
 from opsq.content.result_objects import ResultWriter
@@ -247,3 +249,18 @@ def test_reading_local_chunks_loads_nothing_heavy() -> None:
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     names = [name for name in found.stdout.split() if not name.startswith(("opsq", "_"))]
     assert set(names) <= {"array", "bisect", "errno", "fcntl", "msgspec.structs", "threading"}
+
+
+def test_swap_does_not_wait_for_good_for_a_process_that_has_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_store, "_LOCK_S", 0.05)
+    store = open_store(tmp_path)
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with pytest.raises(StoreNotVisible, match="locked"):
+            store.swap_object("one", b"1", None)
+    finally:
+        os.close(descriptor)
+    store.swap_object("one", b"1", None)

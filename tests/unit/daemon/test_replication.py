@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from opsq.daemon.replication import Replication
 from opsq.errors import Deposed, StoreNotVisible
 from opsq.replica.owner_marker import OwnerMarker
 from opsq.replica.ownership import Ownership
+from opsq.wire.messages import Changed
 
 DEADLINE_S = 10.0
 
@@ -202,6 +204,18 @@ def test_litestream_that_hangs_is_started_anew(rig: Rig) -> None:
         rig.copier.copy = lambda: None
 
     rig.run(story)
+
+
+def test_lost_lease_is_logged_when_it_holds_back_a_reply(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(told: Replication) -> None:
+        monkeypatch.setattr(rig.ownership, "holds", lambda: False)
+        peer: Any = object()
+        assert not told.sayable([(peer, Changed(1))])
+
+    rig.run(story)
+    assert "nothing is acknowledged" in caplog.text
 
 
 def test_bug_while_the_lease_is_renewed_ends_the_daemon(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
