@@ -106,7 +106,7 @@ class Replication:
         with contextlib.suppress(asyncio.CancelledError):
             await copying
         count, log_bytes, actions = self._commits_count(), self._log.bytes, self._take_after_copy()
-        await self._loop.run_in_executor(self._copy_thread, self._finish_copy, bool(actions))
+        await self._loop.run_in_executor(self._copy_thread, self._finish_copy)
         if not self._error:
             self._copied(count, log_bytes, actions)
         self._tasks[0].cancel()
@@ -334,9 +334,9 @@ class Replication:
         except (OpsqError, OSError) as error:
             _log.warning("cannot delete old copies, will retry later: %s", error)
 
-    def _finish_copy(self, is_awaited: bool) -> None:
+    def _finish_copy(self) -> None:
         try:
-            self._copy_once(_LAST_COPY_S, is_awaited)
+            self._copy_once(_LAST_COPY_S, is_awaited=True)  # the marker is to say that nothing lags behind
             self._error = ""
         except (OpsqError, OSError) as error:
             self._error = str(error)
