@@ -224,8 +224,9 @@ def test_bug_while_the_lease_is_renewed_ends_the_daemon(rig: Rig, monkeypatch: p
 
     async def story(told: Replication) -> None:
         await until(lambda: told.state().state == "running")
-        monkeypatch.setattr(rig.ownership, "renew", fail)
-        await until(lambda: rig.fatal)
+        with monkeypatch.context() as patch:
+            patch.setattr(rig.ownership, "renew", fail)
+            await until(lambda: rig.fatal)
 
     monkeypatch.setattr(replication, "BEATS_COUNT", 3000)
     rig.run(story)
