@@ -96,12 +96,12 @@ def test_shards_without_a_part_in_an_answer_are_told_or_logged(peer: Peer, caplo
         peer.say(ShardsMissing(5, ["1 (b:1)"]), Changed(5, 1))
         assert connection.call(Requeue(5, 1), Changed).count == 1
         assert caplog.messages == ["shard 1 (b:1) did not answer: what it has is missing."]
-        told: list[str] = []
-        connection.on_missing = told.extend
+        told: list[ShardsMissing] = []
+        connection.on_missing = told.append
         peer.say(ShardsMissing(6, ["1 (b:1)", "2 (c:1)"]), Changed(6, 2))
         assert connection.call(Requeue(6, 1), Changed).count == 2
         assert connection.receive(0) == []
-        assert told == ["1 (b:1)", "2 (c:1)"]
+        assert [push.shards for push in told] == [["1 (b:1)", "2 (c:1)"]]
 
 
 def test_an_error_reply_to_a_call_is_raised(peer: Peer) -> None:

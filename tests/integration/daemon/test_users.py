@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from daemons import DEADLINE_S, Client, connected, end, log_with, running, settings_of, state_of
-from opsq.client.core.transport import dial
+from opsq.client.shards.dialling import dial
 from opsq.daemon import lifecycle, sockets
 from opsq.daemon.control_connection import fetch_state
 from opsq.errors import Conflict, NotPermitted, OpsqError
