@@ -49,7 +49,7 @@ def check_pair(source: Welcome, target: Welcome) -> None:
     """Make sure that submissions can move from one daemon to the other.
 
     Raises:
-        UsageError: the target has no shard number of its own, or another content store.
+        UsageError: the target has no shard number of its own, or another content store, or one is not durable.
     """
     if target.shard is None:
         raise UsageError(
@@ -60,6 +60,12 @@ def check_pair(source: Welcome, target: Welcome) -> None:
         raise UsageError(
             f"Both daemons are shard {target.shard}, so their ids could be the same.",
             hint="Start the other one, with a new state folder, as another shard: opsq start --shard N",
+        )
+    if not source.is_durable or not target.is_durable:
+        which = "to which submissions are to move" if source.is_durable else "that they are to leave"
+        raise UsageError(
+            f"The daemon {which} may lose its latest work in a power failure: submissions would be lost, or be twice.",
+            hint="Restart it with --durability durable.",
         )
     if source.store_marker != target.store_marker:
         raise UsageError(

@@ -77,11 +77,10 @@ class Holds:
             raise Conflict(cause="other_driver")
 
     def begin(self, hold: Hold) -> None:
-        """Hand out nothing more of these; `tick` answers the mover as soon as nothing changes them any more."""
+        """Hand out nothing more of these, which are pinned; `tick` answers the mover as soon as they are at rest."""
         self._by_key[hold.key] = hold
         for submission in hold.submissions:
             submission.is_held = True
-            submission.pins += 1
         self._state.note_news()
 
     def get(self, key: bytes, peer: Peer) -> Hold | None:
@@ -169,6 +168,8 @@ class Holds:
             if submission.state in FINAL_STATES and not hold.with_final and not submission.is_closing:
                 hold.submissions.remove(submission)
                 self._free(submission, was_still=False)
+        if self._state.has_untold:
+            return  # ends of others may change them
         busy = [submission for submission in hold.submissions if not _is_at_rest(submission)]
         if not busy:
             self._hold_still(hold)
@@ -186,7 +187,13 @@ class Holds:
         batch.on_failed.append(lambda error: self._fail(hold, error))
 
     def _answer(self, hold: Hold) -> None:
-        if self._by_key.get(hold.key) is hold:
+        if self._by_key.get(hold.key) is not hold:
+            return
+        if self._state.has_untold:  # of an end that was being committed as they came to rest
+            hold.stage = Stage.WAITING
+            for submission in hold.submissions:
+                submission.is_closing = False
+        else:
             hold.stage = Stage.READY
             ids = [submission.id for submission in hold.submissions]
             self._state.reply(hold.peer, msgspec.structs.replace(hold.reply, submission_ids=ids))

@@ -77,7 +77,7 @@ class MoveSource:
                 if unit is None:
                     left.append(submission_id)
                 else:
-                    chosen |= self._loaded(unit)
+                    chosen |= self._loaded([one for one in unit if one not in chosen])
         reply = HeldForMove(request.id, state.rng.randbytes(16), [], next_after, left)
         if not chosen:
             state.reply(peer, reply)
@@ -89,11 +89,17 @@ class MoveSource:
         self._holds.tick(now)
 
     def _loaded(self, unit: list[int]) -> dict[int, LiveSubmission]:
-        """The submissions of a unit; none if one of them cannot be held now: a later pass meets them again."""
-        loaded = [self._state.submission(one) for one in unit]
-        if any(one is None or one.is_held or one.is_closing for one in loaded):
-            return {}
-        return {one.id: one for one in loaded if one is not None}
+        """The submissions of a unit, pinned; none if one of them cannot be held now: a later pass meets them again."""
+        loaded: dict[int, LiveSubmission] = {}
+        for submission_id in unit:
+            submission = self._state.submission(submission_id)
+            if submission is None or submission.is_held or submission.is_closing:
+                for one in loaded.values():
+                    one.pins -= 1
+                return {}
+            submission.pins += 1  # at once: those that are loaded next may push out what is not
+            loaded[submission_id] = submission
+        return loaded
 
     def export(self, peer: Peer, request: ExportSlice, now: Now) -> None:
         """Answer with rows of a held submission.

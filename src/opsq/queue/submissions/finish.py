@@ -189,11 +189,13 @@ class Finisher:
 
         Raises:
             NotFinished: it may still be worked on.
-            Conflict: a requeue or another removal of it is being committed, or a submission waits for it.
+            Conflict: a requeue or another removal of it is being committed, a submission waits for it, or it moves.
         """
         submission = self._state.find(request.submission_id)
         if submission.state not in submissions.FINAL_STATES:
             raise NotFinished(cause="not_finished", submission_id=submission.id, state=submission.state)
+        if submission.is_held:
+            raise Conflict(cause="moving", submission_id=submission.id)
         if submission.is_closing:
             raise Conflict(cause="finalizing", submission_id=submission.id)
         _check_nobody_waits(self._state.reader, submission.id)

@@ -57,6 +57,7 @@ class Retention:
                 if (
                     submission is not None
                     and not submission.is_closing
+                    and not submission.is_held
                     and submission.state in submissions.FINAL_STATES
                 ):
                     self._finisher.hide(submission)

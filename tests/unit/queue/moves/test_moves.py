@@ -310,7 +310,7 @@ def test_malformed_slices_are_refused_and_end_nothing(pair: Pair) -> None:
         target.ask(peer, m.ActivateMoved(next(target.ids), [5]))
 
 
-def test_daemons_that_could_make_the_same_ids_or_have_other_stores_are_refused() -> None:
+def test_daemons_that_could_make_the_same_ids_or_lose_some_or_have_other_stores_are_refused() -> None:
     from scripted import welcome
 
     def greeting(shard: int | None, marker: str = "m") -> m.Welcome:
@@ -321,5 +321,9 @@ def test_daemons_that_could_make_the_same_ids_or_have_other_stores_are_refused()
     for source, target in ((None, None), (None, 0), (3, 3)):
         with pytest.raises(UsageError):
             check_pair(greeting(source), greeting(target))
+    weak = msgspec.structs.replace(greeting(1), is_durable=False)
+    for source, target in ((weak, greeting(2)), (greeting(2), weak)):
+        with pytest.raises(UsageError, match="power failure"):
+            check_pair(source, target)
     with pytest.raises(UsageError, match="stores"):
         check_pair(greeting(0), greeting(1, "other"))

@@ -1,0 +1,99 @@
+"""What the source holds back: nothing of it is handed out, and nothing about it is left untold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from opsq.errors import Conflict
+from opsq.wire import messages as m
+from unit.model.rig import Rig
+from unit.queue.moves.pair import Pair, states
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    pair = Pair(tmp_path)
+    yield pair
+    pair.close()
+
+
+def complete_one(rig: Rig) -> None:
+    peer = rig.connect("worker")
+    [ticket] = rig.reserve(peer, 1)
+    rig.complete(peer, ticket.held())
+    rig.disconnect(peer)
+
+
+def test_held_submissions_stay_in_memory_when_others_are_loaded(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = pair.source
+    submissions = [rig.submit(3) for _ in range(60)]
+    rig.fold()
+    rig.restart()
+    monkeypatch.setattr("opsq.queue.state.SUBMISSIONS_KEPT", 20)
+    for one in (submissions[0], *submissions[41:]):
+        rig.show(one)
+        rig.engine._state.submission(one)
+    mover = pair.mover()
+    list(mover.recover())
+    held = mover.hold(limit=30)
+    assert submissions[0] in held.submission_ids
+    handed = {ticket.submission_id for ticket in rig.reserve_now(rig.connect("worker"), 500)}
+    assert handed.isdisjoint(held.submission_ids)
+
+
+def test_those_who_wait_are_told_of_an_end_before_they_move(pair: Pair) -> None:
+    rig = pair.source
+    crowd_waits_for, last_waits_for = rig.submit(1), rig.submit(1)
+    for _ in range(200):
+        rig.submit(1, after=[m.Dependency(crowd_waits_for)])
+    last = rig.submit(1, after=[m.Dependency(last_waits_for)])
+    mover, peer = rig.connect("mover"), rig.connect("worker")
+    rig.only(mover, m.DriveMoves(next(rig.ids)), m.Driving)
+    for ticket in rig.reserve(peer, 2):
+        rig.complete(peer, ticket.held())
+    assert rig.rows("SELECT * FROM dependency_due")
+    request = m.HoldForMove(next(rig.ids), limit=1000)
+    rig.send(mover, request)
+    replies: list[m.Reply] = []
+    for _ in range(100):
+        rig.pass_time(0.05)
+        rig.settle()
+        replies = replies or rig.replies(mover, request.id)
+        if replies:
+            break
+        rig.tick()
+    [held] = replies
+    assert isinstance(held, m.HeldForMove)
+    assert last in held.submission_ids
+    assert rig.rows("SELECT * FROM dependency_due") == []
+    rig.disconnect(mover)
+    rig.settle()
+    pair.move()
+    assert states(pair.target)[last].state == "open"
+    pair.settle()
+    pair.check()
+
+
+def test_what_has_ended_is_neither_removed_nor_pruned_while_it_is_held(pair: Pair) -> None:
+    rig = pair.source
+    ended = rig.submit(1)
+    complete_one(rig)
+    rig.submit(2)
+    rig.reserve(rig.connect("worker"), 1)
+    peer = rig.connect("mover")
+    rig.only(peer, m.DriveMoves(next(rig.ids)), m.Driving)
+    request = m.HoldForMove(next(rig.ids), wait_s=1e7, with_final=True)
+    rig.send(peer, request)
+    rig.advance(1)
+    with pytest.raises(Conflict, match="being moved"):
+        rig.ask(rig.connect(), m.Remove(next(rig.ids), ended))
+    rig.pass_time(5e6)
+    rig.advance(100)
+    assert rig.rows("SELECT state FROM submission WHERE id = ?", ended) == [("completed",)]
+    rig.disconnect(peer)
+    rig.settle()
+    rig.ask(rig.connect(), m.Remove(next(rig.ids), ended))
+    assert ended not in states(rig)
