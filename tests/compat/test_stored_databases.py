@@ -241,6 +241,7 @@ def test_old_database_has_an_identity_of_its_own_and_what_it_has_can_move(rig: R
     assert (moves.departed, moves.arriving) == ([], [])
     [leased] = rig.rows("SELECT count(*) FROM lease")
     assert leased == (1,)
+    rig.only(peer, m.DriveMoves(4), m.Driving)
     request = m.HoldForMove(2, wait_s=0.0, with_final=True)
     rig.send(peer, request)
     rig.advance(1)
