@@ -51,6 +51,7 @@ class MoveTarget:
         self._on_active = on_active
         state.arriving = dict(removals.on_the_way(state.reader))
         state.unique_keys.has_arriving = bool(state.arriving)
+        self._activating: set[int] = set()  # with a batch that has not ended
         self._drivers: dict[bytes, int] = {}
         """The only mover from each file of which one was heard since the start."""
 
@@ -210,9 +211,11 @@ class MoveTarget:
         state.batch.replies.append((peer, Changed(request_id, len(headers))))
 
     def _arrived(self, ids: Iterable[int]) -> list[int]:
-        """Those of these that are here and not active yet."""
+        """Those of these that are here and not active yet, nor being activated."""
         reader, found = self._state.reader, []
-        for submission_id in ids:
+        for submission_id in dict.fromkeys(ids):
+            if submission_id in self._activating:
+                continue
             known = arriving.find(reader, submission_id)
             if known is not None and known.next_slice is None and not known.is_given_up:
                 found.append(submission_id)
@@ -229,7 +232,8 @@ class MoveTarget:
             moved.forget(database.writer, row.id)
 
         state.batch.hidden_count -= _unfinished(row)
-        state.batch.add(lambda now: self._settle_active(row, now), nothing_to_undo, write)
+        self._activating.add(row.id)
+        state.batch.add(lambda now: self._settle_active(row, now), lambda _: self._activating.discard(row.id), write)
         for key, weight in header.weights.items():
             pair = (key, header.metadata[key])
             if state.rules.weight(*pair) == 1.0 and pair not in state.rules.weights:
@@ -237,6 +241,7 @@ class MoveTarget:
 
     def _settle_active(self, row: SubmissionRow, now: Now) -> None:
         state = self._state
+        self._activating.discard(row.id)
         state.arriving.pop(row.id, None)
         state.states[row.state] += 1
         state.forget_missed(row.id)

@@ -101,3 +101,22 @@ def test_all_that_has_departed_is_listed_however_much_it_is(pair: Pair, monkeypa
     first.commit(held)
     assert sum(pair.mover().recover()) == len(submissions)
     assert set(states(pair.target)) == set(submissions)
+
+
+def test_what_is_activated_twice_at_once_is_counted_once(pair: Pair) -> None:
+    submission = pair.source.submit(10)
+    mover = pair.mover()
+    list(mover.recover())
+    held = mover.hold()
+    mover.copy(held)
+    mover.commit(held)
+    target = pair.target
+    peers = [target.connect(name) for name in ("first", "second")]
+    requests = [m.ActivateMoved(next(target.ids), [submission, submission]) for _ in peers]
+    for peer, request in zip(peers, requests, strict=True):
+        peer.uid = 0
+        target.send(peer, request)
+    pair.settle()
+    answers = [target.replies(peer, request.id) for peer, request in zip(peers, requests, strict=True)]
+    assert answers == [[m.Changed(requests[0].id, 1)], [m.Changed(requests[1].id, 0)]]
+    assert target.status().states["open"] == 1
