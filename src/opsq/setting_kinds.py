@@ -11,7 +11,15 @@ from typing import Any
 
 import msgspec
 
-from opsq.units import format_duration, format_number, format_size, parse_duration, parse_size, split_address
+from opsq.units import (
+    format_duration,
+    format_number,
+    format_size,
+    parse_duration,
+    parse_size,
+    split_address,
+    split_addresses,
+)
 
 SHARD_MAX = 1023
 """The highest number of a shard: an id has 10 bits for it."""
@@ -70,8 +78,8 @@ def _daemon_address(given: object) -> str:
     """HOST:PORT, maybe with tls:// in front and files behind, or a path; several with commas, @FILE, or nothing."""
     found = _text(given)
     if not found.startswith("@"):
-        for part in found.split(",") if found else ():
-            plain = part.strip().removeprefix("tcp://")
+        for part in split_addresses(found) if found else ():
+            plain = part.removeprefix("tcp://")
             if plain.startswith("tls://"):
                 split_address(plain.removeprefix("tls://").partition("?")[0])
             elif "/" not in plain:

@@ -1,4 +1,4 @@
-"""Shards that are killed in turn, and now and then restarted, while consumers in other processes work everything off.
+"""Shards that are killed, restarted and emptied in turn, while consumers in other processes work everything off.
 
 `OPSQ_TEST_SHARD_CHUNKS` says how many chunks, `OPSQ_TEST_SHARD_CONSUMERS` by how many consumers.
 """
@@ -25,6 +25,8 @@ CHUNKS = int(os.environ.get("OPSQ_TEST_SHARD_CHUNKS", "40000"))
 CONSUMERS = int(os.environ.get("OPSQ_TEST_SHARD_CONSUMERS", "4"))
 SUBMISSION_CHUNKS = max(min(CHUNKS // (2 * SHARDS), 100_000), 1)
 DEADLINE_S = 60 + CHUNKS / 500
+
+PROGRAM = Path(sys.executable).with_name("opsq")
 
 CONSUMER = """
 import sys, opsq
@@ -54,7 +56,15 @@ def consumers(fleet: Fleet, count: int) -> Iterator[list[subprocess.Popen[str]]]
         yield started
 
 
-def test_shards_killed_in_turn_while_all_is_worked_off_lose_nothing_and_keep_nothing_twice(tmp_path: Path) -> None:
+def empty(fleet: Fleet, number: int) -> None:
+    """Move all that a shard has to the next one, then let it take new work again."""
+    place = ["drain", "--socket", fleet.settings[number].socket]
+    target = fleet.settings[(number + 1) % SHARDS].socket
+    subprocess.run([PROGRAM, *place, "--to", target, "--patience", "2"], check=True)
+    subprocess.run([PROGRAM, *place, "--undo"], check=True)
+
+
+def test_shards_killed_and_emptied_in_turn_lose_nothing_and_keep_nothing_twice(tmp_path: Path) -> None:
     with fleet_in(tmp_path, SHARDS) as fleet:
         with opsq.connect(fleet.address, reconnect_s=None) as queue:
             submissions = []
@@ -62,12 +72,15 @@ def test_shards_killed_in_turn_while_all_is_worked_off_lose_nothing_and_keep_not
                 chunks = [b"%d" % number for number in range(first, min(first + SUBMISSION_CHUNKS, CHUNKS))]
                 submissions.append(queue.submit(chunks, metadata={"part": first}))
             began = time.monotonic()
-            ends = 0
+            ends = moves = 0
             with consumers(fleet, CONSUMERS) as processes:
                 while (total := queue.status().total).backlog_count:
                     before = total.completed_count
                     wait_until(lambda before=before: _has_gone_on(queue, before), DEADLINE_S, "chunks are completed")
-                    if ends % 4 == 3:
+                    if ends % 4 == 1:
+                        empty(fleet, ends % SHARDS)
+                        moves += 1
+                    elif ends % 4 == 3:
                         lifecycle.restart(fleet.settings[ends % SHARDS], drain_s=2)
                     else:
                         fleet.kill(ends % SHARDS)
@@ -87,8 +100,13 @@ def test_shards_killed_in_turn_while_all_is_worked_off_lose_nothing_and_keep_not
             assert (total.completed_count, total.reserved_count, total.dead_count) == (CHUNKS, 0, 0)
             assert len({shard_of(submission.id) for submission in submissions}) > 1
         assert ends >= SHARDS
+        assert moves
         assert fleet.problems() == []
-    print(json.dumps({"chunks": CHUNKS, "consumers": CONSUMERS, "ends": ends, "seconds": round(took_s, 1)}))
+    print(
+        json.dumps(
+            {"chunks": CHUNKS, "consumers": CONSUMERS, "ends": ends, "moves": moves, "seconds": round(took_s, 1)}
+        )
+    )
 
 
 def _has_gone_on(queue: opsq.Queue, before: int) -> bool:

@@ -27,6 +27,7 @@ from daemons import (
     settings_of,
     state_of,
 )
+from opsq.daemon import lifecycle
 from opsq.daemon.connection_quota import DESCRIPTORS_RESERVED
 from opsq.settings import Settings
 from opsq.wire.frames import encode
@@ -215,7 +216,10 @@ def test_log_is_rotated_and_bounded(runtime_dir: Path) -> None:
             with connected(settings):
                 pass
         wait_until(lambda: os.path.exists(f"{settings.log_path}.2"), DEADLINE_S)
-        logs = list(Path(settings.state_dir).glob("opsq.log*"))
+        folder = Path(settings.state_dir)
+        wait_until(lambda: len(list(folder.glob("opsq.log*"))) == 3, DEADLINE_S)  # else it is just being rotated
+        lifecycle.stop(settings, drain_s=0)
+        logs = list(folder.glob("opsq.log*"))
         assert len(logs) == 3
         assert all(log.stat().st_size <= 4096 and log.stat().st_mode & 0o777 == 0o600 for log in logs)
 

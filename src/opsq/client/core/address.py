@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from opsq.client.core.arguments import path as path_of
 from opsq.errors import InputUnreadable, UsageError
-from opsq.units import format_address
+from opsq.units import format_address, split_addresses
 
 if TYPE_CHECKING:
     from opsq.settings import Settings
@@ -95,9 +95,8 @@ def parse_target(text: str) -> Target:
     """
     if text.startswith("@"):
         return ShardedAddress(read_addresses(text[1:]), text[1:])
-    if "," not in text:
-        return parse_address(text)
-    return ShardedAddress(_each(text.split(",")))
+    parts = split_addresses(text)
+    return parse_address(text) if len(parts) == 1 else ShardedAddress(_each(parts))
 
 
 def read_addresses(path: str, tls_files: tuple[str, str, str] = ("", "", "")) -> tuple[Address, ...]:

@@ -32,6 +32,13 @@ def test_addresses_with_commas_are_shards_of_any_kind() -> None:
     assert parse_target(write_address(found)) == found
 
 
+@pytest.mark.parametrize("path", ["/tmp/st[1] %41{a,b}*?\\c/opsq.sock", "/srv/a, b/opsq.sock", "/srv/a,b:c/opsq.sock"])
+def test_comma_in_the_path_of_a_socket_is_a_part_of_it(path: str) -> None:
+    assert parse_target(path) == path
+    assert parse_target(f"{path},/run/b.sock") == ShardedAddress((path, "/run/b.sock"))
+    assert address_of(load(environ={"OPSQ_ADDRESS": path})) == path
+
+
 def test_file_has_an_address_on_each_line(tmp_path: Path) -> None:
     path = tmp_path / "shards"
     path.write_text("# of the pipeline\na:7400\n\n b:7400 \n")
