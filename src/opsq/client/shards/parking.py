@@ -192,7 +192,7 @@ class _Call:
         self._is_cancelled = False
         self._has_told = False
         self._will_move = False
-        self._timers: list[Timer] = []
+        self._timers: set[Timer] = set()  # that have not rung
         self._errors: dict[Shard, ErrorReply] = {}  # of those that would take part, and cannot
 
     def begin(self, first: Shard | None) -> None:
@@ -288,7 +288,12 @@ class _Call:
         self._later(max(wait_s, 0.0) + QUESTION_S, self._end_late)
 
     def _later(self, delay_s: float, call: Callable[[], None]) -> None:
-        self._timers.append(self._parking.later(delay_s, call))
+        def ring() -> None:
+            self._timers.discard(timer)
+            call()
+
+        timer = self._parking.later(delay_s, ring)
+        self._timers.add(timer)
 
     def _end_late(self) -> None:
         if not self._is_answered:

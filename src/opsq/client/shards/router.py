@@ -250,12 +250,7 @@ class Router:
         self._divide(m.Complete(request.id, request.completions))
         held = [completion.held for completion in request.completions[-1:]]
         last = next((self._shards.numbered(self._shards.owner(one.submission_id)) for one in held), None)
-        self._parking.reserve(
-            m.Reserve(
-                request.id, request.count, request.strategy, request.wait_s, request.lease_s, request.until_empty
-            ),
-            last,
-        )
+        self._parking.reserve(request.second_half(), last)
 
     def _tell_undecided(self, shard: Shard) -> None:
         """Tell the client that its verdicts wait for a shard that has not come back at once."""

@@ -436,3 +436,16 @@ def test_client_that_has_gone_waits_nowhere(calls: Calls) -> None:
     calls.shards[0].answer(granted(0))
     assert calls.said == []
     assert isinstance(calls.shards[0].questions[0], m.Release)
+
+
+def test_call_that_waits_for_days_keeps_no_timer_that_has_rung() -> None:
+    calls = Calls(count=PARKED_AT + 4)
+    calls.park()
+    rung = []
+    for _ in range(5):
+        rung.append(calls.timers[-1])
+        rung[-1]()
+    shard = calls.asked[0]
+    shard.answer(granted(shard.number))
+    assert calls.said
+    assert not any(timer.is_cancelled for timer in rung)
