@@ -64,7 +64,7 @@ def check_pair(source: Welcome, target: Welcome) -> None:
     if not source.is_durable or not target.is_durable:
         which = "to which submissions are to move" if source.is_durable else "that they are to leave"
         raise UsageError(
-            f"The daemon {which} may lose its latest work in a power failure: submissions could be lost, or exist twice.",
+            f"The daemon {which} may lose its latest work in a power failure: submissions could be lost, or doubled.",
             hint="Restart it with --durability durable.",
         )
     if source.store_marker != target.store_marker:
