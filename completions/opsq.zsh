@@ -42,7 +42,7 @@ _opsq() {
     '--utc[Show times in UTC, not in local time.]'
     '--state-dir=[The folder of the daemon\: database, socket, log, content.]:DIR:_files -/'
     '--socket=[The daemon'\''s Unix socket.]:PATH:_files'
-    '--address[A daemon that listens on TCP; its token comes from --token-file or OPSQ_TOKEN. With commas\: several shards.]'
+    '--address[Where the daemon listens, or several shards with commas between them, or @FILE with one on each line; the token comes from --token-file or OPSQ_TOKEN.]'
     '--token-file=[A file that holds the token for --address.]:FILE:_files'
     '--tls-ca-file=[The CA that signed the certificate of a daemon at a tls\:// address.]:FILE:_files'
     '--tls-client-cert-file=[This client'\''s certificate, if the daemon requires one.]:FILE:_files'

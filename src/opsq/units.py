@@ -87,7 +87,7 @@ def split_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-_NEXT_ADDRESS = r",\s*(?=$|,|/|(?:unix|tcp|tls):|[^/,]+:[0-9]+\s*(?:$|,))"
+_NEXT_ADDRESS = r",\s*(?=$|,|\.{0,2}/|(?:unix|tcp|tls):|[^/,]+:[0-9]+\s*(?:$|,))"
 
 
 def split_addresses(text: str) -> list[str]:

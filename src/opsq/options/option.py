@@ -239,7 +239,8 @@ GLOBAL: dict[str, Option] = {
     "socket": option("--socket PATH", "The daemon's Unix socket.", environment="OPSQ_SOCKET"),
     "address": option(
         "--address [tls://]HOST:PORT",
-        "A daemon that listens on TCP; its token comes from --token-file or OPSQ_TOKEN. With commas: several shards.",
+        "Where the daemon listens, or several shards with commas between them, or @FILE with one on each line; the "
+        "token comes from --token-file or OPSQ_TOKEN.",
         environment="OPSQ_ADDRESS",
     ),
     "token_file": option(

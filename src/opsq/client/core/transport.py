@@ -155,8 +155,9 @@ def connected_socket(address: Address) -> socket.socket:
         raise NotPermitted(f"The socket {address} may not be used by this user{_owner_of(address)}.") from error
     except OSError as error:
         peer.close()
+        several = " Of several sockets, each after the first begins with / or ./." if "," in address else ""
         raise Unreachable(
-            f"No daemon answers at {address}: {error.strerror or error}.", hint="Start it with `opsq start`."
+            f"No daemon answers at {address}: {error.strerror or error}.", hint=f"Start it with `opsq start`.{several}"
         ) from error
     try:
         _check_owner(peer, address)

@@ -16,7 +16,8 @@ from opsq.client.core.address import (
     show_address,
     write_address,
 )
-from opsq.errors import InputUnreadable, UsageError
+from opsq.client.core.transport import connected_socket
+from opsq.errors import InputUnreadable, Unreachable, UsageError
 from opsq.settings import load
 
 
@@ -36,7 +37,15 @@ def test_addresses_with_commas_are_shards_of_any_kind() -> None:
 def test_comma_in_the_path_of_a_socket_is_a_part_of_it(path: str) -> None:
     assert parse_target(path) == path
     assert parse_target(f"{path},/run/b.sock") == ShardedAddress((path, "/run/b.sock"))
+    assert parse_target(f"{path},./b.sock,../c.sock") == ShardedAddress((path, "./b.sock", "../c.sock"))
     assert address_of(load(environ={"OPSQ_ADDRESS": path})) == path
+
+
+def test_missing_socket_with_a_comma_says_how_to_name_several() -> None:
+    with pytest.raises(Unreachable) as caught:
+        connected_socket("a/opsq.sock,b/opsq.sock")
+    assert caught.value.hint is not None
+    assert "begins with / or ./" in caught.value.hint
 
 
 def test_file_has_an_address_on_each_line(tmp_path: Path) -> None:
