@@ -92,13 +92,24 @@ class Moving:
         mover = Mover(
             _Together(source), _Together(target), shard, address, with_final=self._with_final, wait_s=self._wait_s
         )
-        yield from mover.run()
+        try:
+            yield from mover.run()
+        finally:
+            self._tell_unknown(mover.unknown)
         self.left = mover.left
         others = source.call(ShowMoves(source.next_id()), Moves).departed
         if others:
             self._caller.warn(
                 f"{counted(len(others), 'submission')} left for {others[0].address} before, and may not be active"
                 f" there: `opsq drain --to {others[0].address}` finishes that."
+            )
+
+    def _tell_unknown(self, submission_ids: list[int]) -> None:
+        if submission_ids:
+            self._caller.warn(
+                f"{counted(len(submission_ids), 'submission')} left for this daemon before, but it does not know"
+                f" {'it' if len(submission_ids) == 1 else 'them'}, among them {submission_ids[0]}: removed there since,"
+                " unless its file is older than that move."
             )
 
     def _open(self) -> Connection:

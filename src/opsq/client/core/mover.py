@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 from opsq.client.core.administration import Caller
 from opsq.errors import Conflict, UsageError
 from opsq.wire.messages import (
+    Activated,
     ActivateMoved,
     AdmitMover,
     CancelMove,
@@ -93,6 +94,7 @@ class Mover:
 
     Attributes:
         left: submissions that cannot move, each with why.
+        unknown: those that were given away in an earlier run, and of which the target knows nothing (any more).
     """
 
     def __init__(
@@ -108,6 +110,7 @@ class Mover:
         self._identity = b""
         self._target_identity = b""
         self.left: dict[int, str] = {}
+        self.unknown: list[int] = []
 
     def run(self) -> Iterator[int]:
         """Finish what was begun, then move all there is; yields how many submissions each commit has moved.
@@ -186,9 +189,14 @@ class Mover:
         source.call(CommitMove(source.next_id(), held.move, self._target_identity, self._shard, self._address), Changed)
 
     def _activate(self, submission_ids: list[int]) -> int:
-        count = self._target.call(ActivateMoved(self._target.next_id(), submission_ids), Changed).count
+        """Have the target hand these out, and the source note that; how many were not active yet.
+
+        What was active, and was removed there before this was noted, is not known there. So there is nothing to do.
+        """
+        activated = self._target.call(ActivateMoved(self._target.next_id(), submission_ids), Activated)
+        self.unknown += activated.unknown
         self._source.call(ConfirmMoved(self._source.next_id(), submission_ids), Changed)
-        return count
+        return activated.count
 
     def _give_up(self, submission_ids: list[int]) -> None:
         request = GiveUpMoved(self._target.next_id(), submission_ids, self._identity, self._driver)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from opsq.clock import Now
-from opsq.errors import Conflict, NotFound, UsageError
+from opsq.errors import Conflict, UsageError
 from opsq.ids import SubmissionId, blocks_of
 from opsq.queue.batch import Batch, acting, nothing_to_undo
 from opsq.queue.folding import Folding
@@ -25,7 +25,7 @@ from opsq.store.submissions import SubmissionRow
 from opsq.store.transfer import Header
 from opsq.strategy.arms import shuffle_of
 from opsq.users import ROOT
-from opsq.wire.messages import ActivateMoved, AdmitMover, Changed, Driving, GiveUpMoved, StageSlice
+from opsq.wire.messages import Activated, ActivateMoved, AdmitMover, Changed, Driving, GiveUpMoved, StageSlice
 
 
 class MoveTarget:
@@ -185,11 +185,7 @@ class MoveTarget:
     # --- what becomes of it ---
 
     def activate(self, peer: Peer, request: ActivateMoved, _: Now) -> None:
-        """Hand out submissions that have arrived, all in one commit; those that are active already are none.
-
-        Raises:
-            NotFound: one has not arrived.
-        """
+        """Hand out submissions that have arrived, all in one commit; those that are active already are none."""
         folding = self._folding
         ids = list(request.submission_ids)
 
@@ -205,14 +201,17 @@ class MoveTarget:
 
     def _activate(self, peer: Peer, request_id: int, ids: list[int], now: Now) -> None:
         state = self._state
-        headers = [transfer.decode_header(arriving.header(state.reader, one)) for one in self._arrived(ids)]
+        found, unknown = self._arrived(ids)
+        headers = [transfer.decode_header(arriving.header(state.reader, one)) for one in found]
         for header in headers:
             self._activate_one(header, now)
-        state.batch.replies.append((peer, Changed(request_id, len(headers))))
+        state.batch.replies.append((peer, Activated(request_id, len(headers), unknown)))
 
-    def _arrived(self, ids: Iterable[int]) -> list[int]:
-        """Those of these that are here and not active yet, nor being activated."""
-        reader, found = self._state.reader, []
+    def _arrived(self, ids: Iterable[int]) -> tuple[list[int], list[int]]:
+        """Those of these that are here and not active yet, nor being activated; and those that are not known."""
+        reader = self._state.reader
+        found: list[int] = []
+        unknown: list[int] = []
         for submission_id in dict.fromkeys(ids):
             if submission_id in self._activating:
                 continue
@@ -220,8 +219,8 @@ class MoveTarget:
             if known is not None and known.next_slice is None and not known.is_given_up:
                 found.append(submission_id)
             elif not submissions.is_there(reader, submission_id) and moved.find(reader, submission_id) is None:
-                raise NotFound(cause="unknown_submission", submission_id=submission_id)
-        return found
+                unknown.append(submission_id)
+        return found, unknown
 
     def _activate_one(self, header: Header, now: Now) -> None:
         state, row = self._state, header.row

@@ -122,13 +122,21 @@ class CancelMove(Message):
 
 
 class ActivateMoved(Message):
-    """To the target: hand out submissions that the source has given away, all in one commit. → Changed.
-
-    The count is how many were not active yet.
-    """
+    """To the target: hand out submissions that the source has given away, all in one commit. → Activated."""
 
     id: Id
     submission_ids: MovedIds
+
+
+class Activated(Message):
+    """Answer to ActivateMoved: how many were not active yet, and those of which the target knows nothing.
+
+    A target that has activated a submission knows it until it is removed.
+    """
+
+    id: Id
+    count: Count
+    unknown: list[Id] = []
 
 
 class GiveUpMoved(Message):
@@ -189,4 +197,4 @@ Requests = (
     | ConfirmMoved
     | ShowMoves
 )
-Replies = Driving | HeldForMove | ExportedSlice | Moves
+Replies = Driving | HeldForMove | ExportedSlice | Activated | Moves

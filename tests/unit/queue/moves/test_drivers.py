@@ -9,7 +9,7 @@ import pytest
 
 from opsq.errors import Conflict
 from opsq.wire import messages as m
-from unit.queue.moves.pair import Pair, states
+from unit.queue.moves.pair import Killed, Pair, states
 
 
 @pytest.fixture
@@ -118,5 +118,31 @@ def test_what_is_activated_twice_at_once_is_counted_once(pair: Pair) -> None:
         target.send(peer, request)
     pair.settle()
     answers = [target.replies(peer, request.id) for peer, request in zip(peers, requests, strict=True)]
-    assert answers == [[m.Changed(requests[0].id, 1)], [m.Changed(requests[1].id, 0)]]
+    assert answers == [[m.Activated(requests[0].id, 1)], [m.Activated(requests[1].id, 0)]]
     assert target.status().states["open"] == 1
+
+
+def test_run_after_a_lost_confirmation_succeeds_though_the_target_has_removed_it_since(pair: Pair) -> None:
+    removed = pair.source.submit(1)
+    first = pair.mover()
+    list(first.recover())
+    held = first.hold()
+    first.copy(held)
+    first.commit(held)
+    pair.kill_at = (len(pair.calls) + 1, "mover late")
+    with pytest.raises(Killed):
+        first.activate(held)
+    pair.disconnect_mover(first)
+    target = pair.target
+    worker = target.connect("worker")
+    [ticket] = target.reserve(worker, 1)
+    target.complete(worker, ticket.held())
+    target.fold()
+    target.ask(target.connect(), m.Remove(next(target.ids), removed))
+    pair.settle()
+    other = pair.source.submit(3)
+    second = pair.move()
+    assert (second.left, second.unknown) == ({}, [removed])
+    assert set(states(target)) == {other}
+    assert pair.move().unknown == []
+    pair.check()

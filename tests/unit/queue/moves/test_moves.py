@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from opsq.client.core.mover import check_pair
-from opsq.errors import Conflict, Moved, NotFound, UsageError
+from opsq.errors import Conflict, Moved, UsageError
 from opsq.wire import messages as m
 from unit.queue.moves.pair import SHARD, Killed, Pair, states
 
@@ -306,8 +306,10 @@ def test_malformed_slices_are_refused_and_end_nothing(pair: Pair) -> None:
             target.ask(peer, request)
     with pytest.raises(Conflict):
         target.ask(peer, m.StageSlice(next(target.ids), bytes(16), bytes(16), 5, 3, b"", False))
-    with pytest.raises(NotFound):
-        target.ask(peer, m.ActivateMoved(next(target.ids), [5]))
+    request = m.ActivateMoved(next(target.ids), [5])
+    target.send(peer, request)
+    pair.settle()
+    assert target.replies(peer, request.id) == [m.Activated(request.id, 0, [5])]
 
 
 def test_daemons_that_could_make_the_same_ids_or_lose_some_or_have_other_stores_are_refused() -> None:
