@@ -42,6 +42,8 @@ TOGETHER_SUBMISSIONS = 16
 """Copied at a time: with an attachment each, that is 16 MiB."""
 CLEARING_S = 0.05
 """How long to wait until the target is asked again that still removes what is left of an earlier attempt."""
+BUSY_S = 0.05
+"""How long to wait until the source is asked again for what other requests are just changing."""
 _OF_ONE = frozenset({"moved_key_taken", "arrived_before"})
 """Conflicts for which a submission stays at the source."""
 
@@ -90,7 +92,8 @@ class Mover:
         shard: of the target.
         address: of the target, for those who ask the source.
         with_final: move also what has ended.
-        wait_s: how long to wait for chunks that are reserved before their reservations are revoked.
+        wait_s: how long to wait for chunks that are reserved before their reservations are revoked, and for what other
+            requests are changing before it is left.
 
     Attributes:
         left: submissions that cannot move, each with why.
@@ -109,6 +112,7 @@ class Mover:
         self._driver = 0
         self._identity = b""
         self._target_identity = b""
+        self._busy: set[int] = set()
         self.left: dict[int, str] = {}
         self.unknown: list[int] = []
 
@@ -121,13 +125,20 @@ class Mover:
             NoRoom, StorageFull: the target has no room for the next.
         """
         yield from self.recover()
+        until = time.monotonic() + self._wait_s
         while True:
             count = 0
             for moved_count in self._pass():
                 count += moved_count
                 yield moved_count
-            if not count:
+                until = time.monotonic() + self._wait_s
+            if not count and not self._busy:
                 return
+            if not count and time.monotonic() >= until:
+                self.left |= dict.fromkeys(sorted(self._busy), "Other requests kept changing it.")
+                return
+            if not count:
+                time.sleep(BUSY_S)
 
     def recover(self) -> Iterator[int]:
         """Activate what the source has given away to this target, and have the rest of what is there removed."""
@@ -158,12 +169,14 @@ class Mover:
     def _pass(self) -> Iterator[int]:
         """Go through all submissions once."""
         self.left.clear()
+        self._busy.clear()
         after: int | None = 0
         limit = BATCH_SUBMISSIONS
         while after is not None:
             request = HoldForMove(self._source.next_id(), after, limit, self._wait_s, self._with_final)
             held = self._source.call(request, HeldForMove)
             self.left |= dict.fromkeys(held.left, "Too many submissions wait for it, or it for too many.")
+            self._busy.update(held.busy)
             try:
                 if held.submission_ids:
                     self._give(held)

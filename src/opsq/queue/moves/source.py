@@ -65,6 +65,7 @@ class MoveSource:
         state = self._state
         chosen: dict[int, LiveSubmission] = {}
         left: list[int] = []
+        busy: list[int] = []
         found, next_after = move_units.candidates(state.reader, request.after, with_final=request.with_final)
         seen = request.after
         for submission_id, _ in found:
@@ -76,9 +77,11 @@ class MoveSource:
                 unit = move_units.unit_of(state.reader, submission_id)
                 if unit is None:
                     left.append(submission_id)
+                elif loaded := self._loaded([one for one in unit if one not in chosen]):
+                    chosen |= loaded
                 else:
-                    chosen |= self._loaded([one for one in unit if one not in chosen])
-        reply = HeldForMove(request.id, state.rng.randbytes(16), [], next_after, left)
+                    busy.append(submission_id)
+        reply = HeldForMove(request.id, state.rng.randbytes(16), [], next_after, left, busy)
         if not chosen:
             state.reply(peer, reply)
             return
@@ -89,7 +92,7 @@ class MoveSource:
         self._holds.tick(now)
 
     def _loaded(self, unit: list[int]) -> dict[int, LiveSubmission]:
-        """The submissions of a unit, pinned; none if one of them cannot be held now: a later pass meets them again."""
+        """The submissions of a unit, pinned; none if one of them cannot be held now."""
         loaded: dict[int, LiveSubmission] = {}
         for submission_id in unit:
             submission = self._state.submission(submission_id)

@@ -62,7 +62,8 @@ class HoldForMove(Message):
 class HeldForMove(Message):
     """Answer to HoldForMove. `move` names them in what follows; `next_after` None: there are no more behind them.
 
-    `left` are submissions that cannot move: too many others wait for them, or they for others.
+    `left` are submissions that cannot move: too many others wait for them, or they for others. `busy` are those that
+    cannot be held now, since another request is ending, reviving or moving them: ask again.
     """
 
     id: Id
@@ -70,6 +71,7 @@ class HeldForMove(Message):
     submission_ids: list[Id]
     next_after: Id | None
     left: list[Id]
+    busy: list[Id] = []
 
 
 class ExportSlice(Message):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,6 +40,7 @@ class RigCaller:
         rig.pass_time(0.05)
         rig.tick()
         rig.settle()
+        self._pair.before_send(request)
         rig.send(self.peer, request)
         for _ in range(2000):
             rig.settle()
@@ -111,15 +112,17 @@ class Pair:
         self.calls: list[str] = []
         self.kill_at: tuple[int, str] | None = None
         """At which call who is killed: the mover, the source or the target; before it, or after (" late")."""
+        self.beside: tuple[type, Callable[[], object]] | None = None
+        """Before which kind of request what is done, once."""
 
-    def mover(self, *, with_final: bool = False) -> StepMover:
+    def mover(self, *, with_final: bool = False, wait_s: float = WAIT_S) -> StepMover:
         """A new mover, with connections of its own."""
         source, target = RigCaller(self, self.source), RigCaller(self, self.target)
-        return StepMover(source, target, SHARD, "there:7400", with_final=with_final, wait_s=WAIT_S)
+        return StepMover(source, target, SHARD, "there:7400", with_final=with_final, wait_s=wait_s)
 
-    def move(self, *, with_final: bool = False) -> StepMover:
+    def move(self, *, with_final: bool = False, wait_s: float = WAIT_S) -> StepMover:
         """Move all there is."""
-        mover = self.mover(with_final=with_final)
+        mover = self.mover(with_final=with_final, wait_s=wait_s)
         for _ in mover.run():
             pass
         return mover
@@ -127,6 +130,12 @@ class Pair:
     def before_call(self, request: object) -> None:
         self.calls.append(type(request).__name__)
         self._kill("")
+
+    def before_send(self, request: object) -> None:
+        """Do what was to be done right before the next request of this kind, in one batch with it."""
+        if self.beside is not None and isinstance(request, self.beside[0]):
+            (_, act), self.beside = self.beside, None
+            act()
 
     def after_call(self, request: object) -> None:
         self._kill(" late")

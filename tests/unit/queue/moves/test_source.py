@@ -97,3 +97,27 @@ def test_what_has_ended_is_neither_removed_nor_pruned_while_it_is_held(pair: Pai
     rig.settle()
     rig.ask(rig.connect(), m.Remove(next(rig.ids), ended))
     assert ended not in states(rig)
+
+
+def test_what_another_request_is_just_ending_moves_in_the_same_run(pair: Pair) -> None:
+    rig = pair.source
+    ending = rig.submit(2)
+    pair.beside = (m.HoldForMove, lambda: rig.send(rig.connect(), m.Cancel(next(rig.ids), ending)))
+    mover = pair.move(with_final=True)
+    assert (pair.beside, mover.left) == (None, {})
+    assert states(rig) == {}
+    assert states(pair.target)[ending].state == "cancelled"
+
+
+def test_what_other_requests_keep_changing_is_left_when_patience_ends(pair: Pair) -> None:
+    rig = pair.source
+    busy, other = rig.submit(1), rig.submit(1)
+    live = rig.engine._state.submission(busy)
+    assert live is not None
+    live.is_closing = True
+    mover = pair.move(wait_s=0.0)
+    assert mover.left == {busy: "Other requests kept changing it."}
+    assert set(states(pair.target)) == {other}
+    live.is_closing = False
+    assert pair.move().left == {}
+    assert set(states(pair.target)) == {busy, other}
