@@ -15,23 +15,26 @@ from opsq.store import dependencies
 from opsq.store.submissions import FINAL_STATES, UNFINISHED_STATES
 
 UNIT_LIMIT = 1_000
-"""Submissions that move together at most: all of them in one commit."""
+"""Submissions, and pairs that they wait for, that move together at most: all of them in one commit."""
+WAITS_LIMIT = 10_000
+"""What they wait for, all together, at most."""
+KNOWN_LIMIT = 100_000
+"""Of how many it is remembered that they are in a unit that is too large."""
 SCAN_ROWS = 1_000
+_STATEMENT_ROWS = 10
+"""What one more statement takes as long as."""
 
+# What it waits for, who waits for it, and the pairs of it that are waited for.
 _NEIGHBOURS = (
-    # What it waits for, and who waits for it.
-    "SELECT target FROM dependency WHERE submission_id = ?1 AND outcome IS NULL",
-    "SELECT submission_id FROM dependency WHERE target = ?1 AND outcome IS NULL",
-    # The pairs of it that are waited for.
-    (
-        "SELECT ~lane_id FROM submission_lane WHERE submission_id = ?1 "
-        "AND EXISTS (SELECT 1 FROM dependency WHERE target = ~lane_id AND outcome IS NULL)"
-    ),
+    "SELECT target FROM dependency WHERE submission_id = ?1 AND outcome IS NULL "
+    "UNION ALL SELECT submission_id FROM dependency WHERE target = ?1 AND outcome IS NULL "
+    "UNION ALL SELECT ~lane_id FROM submission_lane WHERE submission_id = ?1 "
+    "AND EXISTS (SELECT 1 FROM dependency WHERE target = ~lane_id AND outcome IS NULL) LIMIT ?2"
 )
 _NEIGHBOURS_OF_PAIR = (
-    "SELECT submission_id FROM dependency WHERE target = ?1 AND outcome IS NULL LIMIT ?2",
-    "SELECT submission_id FROM lane_submission WHERE lane_id = ~?1 LIMIT ?2",
-    "SELECT submission_id FROM lane_coming WHERE lane_id = ~?1 LIMIT ?2",
+    "SELECT submission_id FROM dependency WHERE target = ?1 AND outcome IS NULL "
+    "UNION ALL SELECT submission_id FROM lane_submission WHERE lane_id = ~?1 "
+    "UNION ALL SELECT submission_id FROM lane_coming WHERE lane_id = ~?1 LIMIT ?2"
 )
 
 
@@ -49,25 +52,55 @@ def candidates(
     return [row for row in rows if row[1] in wanted], rows[-1][0] if len(rows) == SCAN_ROWS else None
 
 
-def unit_of(connection: apsw.Connection, submission_id: int) -> list[int] | None:
-    """A submission with all that must move with it, ascending; None: they are too many."""
-    if not dependencies.is_used(connection):
-        return [submission_id]
-    seen: set[int] = set()
-    waiting = [submission_id]
-    while waiting:
-        node = waiting.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if len(seen) > UNIT_LIMIT:
+class Units:
+    """Finds what must move together, and remembers what cannot, as there is too much of it.
+
+    Attributes:
+        rows_count: rows that were read so far; a statement counts as ten.
+    """
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._too_large: set[int] = set()
+        self.rows_count = 0
+
+    def forget(self) -> None:
+        """What was too large may have become smaller."""
+        self._too_large.clear()
+
+    def unit_of(self, submission_id: int) -> list[int] | None:
+        """A submission with all that must move with it, ascending; None: that is too much.
+
+        Cost: up to `UNIT_LIMIT` statements and 2 · `WAITS_LIMIT` rows, some 20 ms in the worst case; a statement or two
+        if it belongs to what is known to be too large.
+        """
+        if not dependencies.is_used(self._connection):
+            return [submission_id]
+        seen, waiting, rows_count = {submission_id}, [submission_id], 0
+        is_too_large = submission_id in self._too_large
+        while waiting and not is_too_large:
+            found = self._neighbours(waiting.pop())
+            rows_count += len(found)
+            fresh = [node for node in found if node not in seen]
+            seen.update(fresh)
+            waiting += fresh
+            is_too_large = (
+                len(seen) > UNIT_LIMIT or rows_count > 2 * WAITS_LIMIT or not self._too_large.isdisjoint(fresh)
+            )
+        if is_too_large:
+            if len(self._too_large) > KNOWN_LIMIT:
+                self.forget()
+            self._too_large |= seen
             return None
-        if node >= 0:
-            found = [row[0] for sql in _NEIGHBOURS for row in connection.execute(sql, (node,))]
-        else:
-            found = [row[0] for sql in _NEIGHBOURS_OF_PAIR for row in connection.execute(sql, (node, UNIT_LIMIT + 1))]
-        waiting += found
-    return sorted(node for node in seen if node >= 0 and dependencies.state_of(connection, node) is not None)
+        there = "SELECT s.id FROM json_each(?) JOIN submission s ON s.id = value WHERE state != 'removed' ORDER BY s.id"
+        return [row[0] for row in self._connection.execute(there, (json.dumps(sorted(seen)),))]
+
+    def _neighbours(self, node: int) -> list[int]:
+        """Submissions and ~lanes that one must move with; if there are too many, some of them, but too many as well."""
+        sql = _NEIGHBOURS if node >= 0 else _NEIGHBOURS_OF_PAIR
+        found = [row[0] for row in self._connection.execute(sql, (node, UNIT_LIMIT + 1))]
+        self.rows_count += _STATEMENT_ROWS + len(found)
+        return found
 
 
 def outsider(connection: apsw.Connection, submission_ids: Iterable[int]) -> int | None:
@@ -75,9 +108,10 @@ def outsider(connection: apsw.Connection, submission_ids: Iterable[int]) -> int 
     sql = (
         "SELECT submission_id FROM dependency JOIN json_each(?1) ON target = value WHERE outcome IS NULL "
         "AND submission_id NOT IN (SELECT value FROM json_each(?1)) "
-        "UNION ALL SELECT d.submission_id FROM json_each(?1) JOIN submission_lane l ON l.submission_id = value "
-        "JOIN dependency d ON d.target = ~l.lane_id WHERE outcome IS NULL "
-        "AND d.submission_id NOT IN (SELECT value FROM json_each(?1)) LIMIT 1"
+        "UNION ALL SELECT submission_id FROM "
+        "(SELECT DISTINCT ~lane_id AS pair FROM json_each(?1) JOIN submission_lane ON submission_id = value) "
+        "JOIN dependency ON target = pair WHERE outcome IS NULL "
+        "AND submission_id NOT IN (SELECT value FROM json_each(?1)) LIMIT 1"
     )
     row = connection.execute(sql, (json.dumps(list(submission_ids)),)).fetchone()
     return None if row is None else int(row[0])

@@ -32,6 +32,8 @@ from opsq.wire.messages import (
 
 _DRIVER = "move_driver"
 """The number of the last mover, in `meta`."""
+LOOK_ROWS = 3_000
+"""After how many rows a look for what moves next ends: some milliseconds. The mover asks for more at once."""
 
 
 class MoveSource:
@@ -46,6 +48,7 @@ class MoveSource:
         self._holds = holds
         self._on_moved = on_moved
         self._driver = meta.get_int(state.reader, _DRIVER)
+        self._units = move_units.Units(state.reader)
 
     def drive(self, peer: Peer, request: DriveMoves, _: Now) -> None:
         """Have this mover be the only one; answered when all that others have given away before is committed."""
@@ -58,23 +61,28 @@ class MoveSource:
     def hold(self, peer: Peer, request: HoldForMove, now: Now) -> None:
         """Hold back the next submissions, with those that must move with them; answered when they are at rest.
 
+        It looks at no more than a bounded part of all there is, and may find nothing in that.
+
         Raises:
             Conflict: another mover is the only one.
         """
         self._holds.check_driver(peer)
-        state = self._state
+        state, units = self._state, self._units
+        if request.after == 0:
+            units.forget()
+        rows_before = units.rows_count
         chosen: dict[int, LiveSubmission] = {}
         left: list[int] = []
         busy: list[int] = []
         found, next_after = move_units.candidates(state.reader, request.after, with_final=request.with_final)
         seen = request.after
         for submission_id, _ in found:
-            if len(chosen) >= request.limit:
+            if len(chosen) >= request.limit or units.rows_count - rows_before >= LOOK_ROWS:
                 next_after = seen
                 break
             seen = submission_id
             if submission_id not in chosen:
-                unit = move_units.unit_of(state.reader, submission_id)
+                unit = units.unit_of(submission_id)
                 if unit is None:
                     left.append(submission_id)
                 elif loaded := self._loaded([one for one in unit if one not in chosen]):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import apsw
 import pytest
 
 from opsq.errors import Conflict
@@ -18,6 +21,19 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
     pair = Pair(tmp_path)
     yield pair
     pair.close()
+
+
+@contextmanager
+def counted_steps(connection: apsw.Connection) -> Iterator[list[int]]:
+    """How many steps SQLite's machine takes for a connection, in a list of one."""
+    count = [0]
+
+    def note(event: dict[str, Any]) -> None:
+        count[0] += event["stmt_status"]["SQLITE_STMTSTATUS_VM_STEP"]
+
+    connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, note)
+    yield count
+    connection.trace_v2(0)
 
 
 def complete_one(rig: Rig) -> None:
@@ -121,3 +137,48 @@ def test_what_other_requests_keep_changing_is_left_when_patience_ends(pair: Pair
     live.is_closing = False
     assert pair.move().left == {}
     assert set(states(pair.target)) == {busy, other}
+
+
+def test_look_at_very_many_that_wait_for_one_is_short_and_each_is_named_once(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("opsq.store.move_units.UNIT_LIMIT", 50)
+    monkeypatch.setattr("opsq.queue.moves.source.LOOK_ROWS", 600)
+    rig = pair.source
+    small = rig.submit(1)
+    hub = rig.submit(1)
+    waiting = [rig.submit(1, after=[m.Dependency(hub)]) for _ in range(400)]
+    last = rig.submit(1)
+    peer = rig.connect("mover")
+    rig.only(peer, m.DriveMoves(next(rig.ids)), m.Driving)
+    held: list[int] = []
+    left: list[int] = []
+    steps: list[int] = []
+    after: int | None = 0
+    while after is not None:
+        with counted_steps(rig.database.reader) as count:
+            request = m.HoldForMove(next(rig.ids), after)
+            rig.send(peer, request)
+        steps.append(count[0])
+        rig.pass_time(1)
+        rig.tick()
+        rig.settle()
+        [reply] = rig.replies(peer, request.id)
+        assert isinstance(reply, m.HeldForMove)
+        held += reply.submission_ids
+        left += reply.left
+        after = reply.next_after
+    assert held == [small, last]
+    assert left == [hub, *waiting]
+    assert max(steps) < 8_000
+
+
+def test_group_that_became_small_enough_moves_with_the_next_pass(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opsq.store.move_units.UNIT_LIMIT", 3)
+    rig = pair.source
+    hub = rig.submit(1)
+    waiting = [rig.submit(1, after=[m.Dependency(hub)]) for _ in range(3)]
+    assert set(pair.move().left) == {hub, *waiting}
+    rig.ask(rig.connect(), m.Cancel(next(rig.ids), waiting[0]))
+    assert pair.move().left == {}
+    assert set(states(pair.target)) == {hub, *waiting[1:]}
