@@ -92,7 +92,7 @@ def _planted(path: str | os.PathLike[str]) -> PermissionError:
 
 def make_folder(path: str | os.PathLike[str], mode: int = 0o700) -> None:
     """`os.mkdir`; the folder belongs to the owner of the folder that it is in."""
-    owner = _owner_beside(path)
+    owner = _owner_of(os.stat(os.path.dirname(os.path.abspath(path)))) if os.geteuid() == ROOT else None
     os.mkdir(path, mode)
     if owner is not None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -102,17 +102,6 @@ def make_folder(path: str | os.PathLike[str], mode: int = 0o700) -> None:
             os.close(descriptor)
 
 
-def give_to_owner(path: str | os.PathLike[str]) -> None:
-    """Let what was just made at `path` and cannot be opened, a socket, belong to the owner of its folder."""
-    owner = _owner_beside(path)
-    if owner is not None:
-        os.chown(path, *owner, follow_symlinks=False)
-
-
-def _owner_beside(path: str | os.PathLike[str]) -> tuple[int, int] | None:
-    """User and group of the folder of `path`, if that is not root's and we are root."""
-    return _owner_of(os.stat(os.path.dirname(os.path.abspath(path)))) if os.geteuid() == ROOT else None
-
-
 def _owner_of(folder: os.stat_result) -> tuple[int, int] | None:
+    """User and group of a folder, if that is not root's and we are root."""
     return None if os.geteuid() != ROOT or folder.st_uid == ROOT else (folder.st_uid, folder.st_gid)

@@ -5,9 +5,6 @@ It must not say who owns the replica now: the marker beside the replica does.
 
 from __future__ import annotations
 
-import contextlib
-import os
-
 import msgspec
 
 from opsq.errors import Conflict, InputUnreadable
@@ -44,12 +41,6 @@ def write_record(state_dir: str, record: OwnerRecord) -> None:
     """Remember; durable on return."""
     with changing(f"{state_dir}/{FILE}") as replace:
         replace(msgspec.json.encode(record))
-
-
-def forget_record(state_dir: str) -> None:
-    """Remember nothing any more."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(f"{state_dir}/{FILE}")
 
 
 def check_no_record(state_dir: str) -> None:

@@ -64,7 +64,6 @@ class Link(LinkBase):
         self._flush_at: float | None = None
         self._pid = os.getpid()
         self._is_polled = is_polled
-        self.generation = 0
         self._pauses = Backoff()
         self._lost_at: float | None = None
         self._retry_at = 0.0
@@ -191,7 +190,7 @@ class Link(LinkBase):
         return max(at - time.monotonic(), 0.0)
 
     def fileno(self) -> int:
-        """The descriptor to watch, -1 while there is no connection; another one after each change of `generation`."""
+        """The descriptor to watch, -1 while there is no connection; another one after each reconnect."""
         wire = self._wire
         return -1 if wire is None else wire.fileno()
 
@@ -313,7 +312,6 @@ class Link(LinkBase):
             self._beat_at = time.monotonic() + self._pause_s()
             self._lost_at = None
             self._pauses = Backoff()
-            self.generation += 1
             self._wire = wire
             try:
                 if again:
