@@ -16,6 +16,7 @@ from opsq.queue.engine import Engine, Peer
 from opsq.wire.messages import DaemonState, Reply
 
 if TYPE_CHECKING:
+    from opsq.daemon.no_replica import NoReplica
     from opsq.daemon.replication import Replication
 
 
@@ -26,7 +27,7 @@ class Delivery:
         engine: whose outbox it empties.
         sessions: who gets what.
         audit: what replies wait for.
-        replication: says what may be said; None: everything may.
+        replication: says what may be said.
         complete: adds to a state what the engine does not know.
         pulse_soon: has `deliver` called again.
     """
@@ -36,7 +37,7 @@ class Delivery:
         engine: Engine,
         sessions: Mapping[Peer, Session],
         audit: Audit,
-        replication: Replication | None,
+        replication: Replication | NoReplica,
         *,
         complete: Callable[[DaemonState], DaemonState],
         pulse_soon: Callable[[], None],
@@ -59,12 +60,13 @@ class Delivery:
 
     def deliver(self) -> None:
         """Hand over what is in the outbox, and have sessions write what they have collected."""
-        if self._audited and (self._replication is None or self._replication.is_owner):
+        if self._audited and self._replication.is_owner:
             audited, self._audited = self._audited, []
             self._collect(audited)
         outbox = self._engine.outbox
-        if self._replication is not None:
-            outbox[:] = self._replication.sayable(outbox)
+        sayable = self._replication.sayable(outbox)
+        if sayable is not outbox:
+            outbox[:] = sayable
         if outbox and self._auditing is None:
             if self._audit.is_behind:
                 self._auditing = asyncio.get_running_loop().create_task(self._await_audit(outbox[:]))

@@ -8,7 +8,6 @@ replies.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import socket
@@ -33,10 +32,13 @@ from opsq.daemon.heartbeats import Heartbeats
 from opsq.daemon.housekeeping import Housekeeping
 from opsq.daemon.listeners import Listeners
 from opsq.daemon.maintenance import perform
+from opsq.daemon.no_replica import replication_of
+from opsq.daemon.patience import Patience
 from opsq.daemon.refusal_log import RefusalLog
 from opsq.daemon.request_backlog import RequestBacklog
 from opsq.daemon.session import Session
 from opsq.daemon.sockets import ListeningSocket
+from opsq.daemon.stopping import Stopping
 from opsq.daemon.temporary_daemon import UNUSED_S
 from opsq.daemon.tick_alarm import TickAlarm
 from opsq.daemon.tokens_file import TokenEntry
@@ -47,15 +49,11 @@ from opsq.queue.engine import Engine, Fatal, Peer
 from opsq.settings import Settings
 from opsq.store.database import Database, Deposed
 from opsq.version import __version__
-from opsq.wire.messages import Backup, Changed, Check, DaemonState, Draining, Hello, Request, Stop, Vacuum
+from opsq.wire.messages import Backup, Check, DaemonState, Draining, Hello, Request, Stop, Vacuum
 
 if TYPE_CHECKING:
-    from opsq.daemon.replication import Replication
     from opsq.daemon.server_tls import ServerTls, TlsDoor
     from opsq.replica.ownership import Ownership
-
-_WATCH_NS = 1_000_000_000
-"""How often those who wait for long are looked after, one strategy each time."""
 
 _RESERVES_S = (0.00003, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 
@@ -105,7 +103,15 @@ class Daemon:
         self._unused_timer: asyncio.TimerHandle | None = None
         self._committed = asyncio.Event()
         self._committer = Committer(database, engine, self.loop, self._on_committed, on_fatal)
-        self._replication = None if ownership is None else self._replicate(ownership)
+        self._replication = replication_of(
+            ownership,
+            settings,
+            database.log,
+            commits_count=lambda: self._committer.commits_count,
+            is_full=lambda: engine.is_full,
+            pulse_soon=self.pulse_soon,
+            on_fatal=on_fatal,
+        )
         self._delivery = Delivery(
             engine,
             self._connections.greeted,
@@ -124,8 +130,7 @@ class Daemon:
         )
         self._has_pulse = False
         self._alarm = TickAlarm(self.loop, engine.next_tick_s, self._tick, self._guarded)
-        self._watched_ns = time.monotonic_ns()
-        self._overlooked_count = 0
+        self._patience = Patience(engine, time.monotonic_ns())
         self.reserves = Histogram(_RESERVES_S)
         self.unread = Unread()
         self.backlog = RequestBacklog(self.loop.call_soon, engine.committing_count)
@@ -135,10 +140,7 @@ class Daemon:
         self._has_finished = False
         """Everything is committed, and no request is handled any more; replies are still delivered."""
         self._is_closed = False
-        self._stop_asked = asyncio.Event()
-        self._quiet = asyncio.Event()
-        self._drain_until = 0.0
-        self._stops: list[tuple[Session, int]] = []
+        self._stopping = Stopping()
         self._background: set[asyncio.Task[None]] = set()
 
     # --- life ---------------------------------------------------------------------------------------------
@@ -146,23 +148,9 @@ class Daemon:
     async def serve(self, bound: list[ListeningSocket]) -> None:
         """Accept connections on these sockets, which are closed when the daemon exits."""
         await self._listeners.open(bound)
-        if self._replication is not None:
-            self._replication.start()
+        self._replication.start()
         self._watch_use()
         self.pulse_soon()
-
-    def _replicate(self, ownership: Ownership) -> Replication:
-        from opsq.daemon.replication import Replication
-
-        return Replication(
-            self.settings,
-            ownership,
-            self._database.log,
-            commits_count=lambda: self._committer.commits_count,
-            is_full=lambda: self.engine.is_full,
-            pulse_soon=self.pulse_soon,
-            on_fatal=self._on_fatal,
-        )
 
     def _check_place(self) -> None:
         try:
@@ -184,28 +172,23 @@ class Daemon:
 
     async def wait_for_stop(self) -> None:
         """Return when a stop has been requested."""
-        await self._stop_asked.wait()
+        await self._stopping.wait_for_request()
 
     async def end(self) -> None:
         """Drain, commit what is left, and close sockets and connections; the caller closes the database."""
         _log.info("draining for up to %g s", self.drain_left_s)
-        while not self._quiet.is_set() and (left_s := self.drain_left_s) > 0:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(left_s, 1.0)):
-                    await self._quiet.wait()
+        await self._stopping.wait_for_quiet()
         self._departures.finish()
         self.engine.save_reservations(read_clocks())
         await self._finish_commits()
         self._has_finished = True
         await self._housekeeping.stop()
         self._listeners.close()
-        if self._replication is not None:
-            await self._delivery.catch_up()
-            self._delivery.deliver()
-            await self._replication.finish()
         await self._delivery.catch_up()
-        for session, request_id in self._stops:
-            session.answer(Changed(request_id))
+        self._delivery.deliver()
+        await self._replication.finish()
+        await self._delivery.catch_up()
+        self._stopping.answer()
         self._is_closed = True
         self._delivery.deliver()
         await self._connections.close()
@@ -219,30 +202,22 @@ class Daemon:
 
         A second call can only shorten the wait.
         """
-        until = time.monotonic() + drain_s
-        if self._stop_asked.is_set():
-            self._drain_until = min(self._drain_until, until)
-            if drain_s == 0:
-                self._quiet.set()
+        if not self._stopping.ask(drain_s):
             return
-        self._drain_until = until
-        self._stop_asked.set()
         self.engine.stop_handing_out()
         for session in self._connections.greeted.values():
             session.answer(Draining(drain_s))
-        if drain_s == 0:
-            self._quiet.set()
         self.pulse_soon()
 
     @property
     def is_stopping(self) -> bool:
         """Whether a stop was requested."""
-        return self._stop_asked.is_set()
+        return self._stopping.is_asked
 
     @property
     def drain_left_s(self) -> float:
         """How long the daemon still waits for reserved chunks."""
-        return max(self._drain_until - time.monotonic(), 0.0)
+        return self._stopping.left_s
 
     # --- connections --------------------------------------------------------------------------------------
 
@@ -311,7 +286,7 @@ class Daemon:
         """Start an operator's request; the reply is sent when it is done."""
         if isinstance(request, Stop):
             _log.info("stop requested by %s", session.name)
-            self._stops.append((session, request.id))
+            self._stopping.remember(session, request.id)
             self.stop(request.drain_s)
             return
         session.operations_count += 1
@@ -376,15 +351,13 @@ class Daemon:
             engine.removed_content.clear()
         if engine.has_turn() and not self._has_finished:
             self.pulse_soon()
-        if self._stop_asked.is_set() and engine.is_quiet():
-            self._quiet.set()
+        if self._stopping.is_asked and engine.is_quiet():
+            self._stopping.note_quiet()
         self._alarm.set(now)
 
     def _delete_content(self, folders: list[str]) -> None:
-        if self._replication is None:
-            self._housekeeping.delete_content(folders)
-        else:  # a copy that still knows the submissions must find it
-            self._replication.when_copied(lambda: self._housekeeping.delete_content(folders))
+        """Delete content; a copy that still knows the submissions must find it."""
+        self._replication.when_copied(lambda: self._housekeeping.delete_content(folders))
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Run engine work that no request waits for: any exception is a bug, and the process must not continue."""
@@ -401,12 +374,12 @@ class Daemon:
                 measures,
                 commits=self._committer.durations.durations(),
                 reserves=self.reserves.durations(),
-                overlooked_count=self._overlooked_count,
+                overlooked_count=self._patience.overlooked_count,
             )
         return msgspec.structs.replace(
             state,
             measures=measures,
-            replica=None if self._replication is None else self._replication.state(),
+            replica=self._replication.state(),
             server=__version__,
             pid=os.getpid(),
             state="draining" if self.is_stopping else state.state,
@@ -422,35 +395,16 @@ class Daemon:
         now = read_clocks()
         self._heartbeats.note_delay(self.loop.time() - self._alarm.at_s, now.mono)
         self._guarded(lambda: self.engine.tick(now))
-        if now.mono - self._watched_ns >= _WATCH_NS:
-            self._watched_ns = now.mono
-            self._guarded(lambda: self._watch(now))
+        self._guarded(lambda: self._patience.look(now))
         if self._tokens is not None and self._tokens.refresh():
             self._connections.end_revoked(self._tokens)
         self._heartbeats.check(self._connections.all, now.mono)
         self._refusals.tick()
         if self._committer.commits_count != self._commits_seen:
             self._commits_seen, self._worked_at = self._committer.commits_count, time.monotonic()
-        if self._replication is None or self._replication.is_owner:
+        if self._replication.is_owner:
             self._housekeeping.tick(time.monotonic() - self._worked_at)
         self.pulse_soon()
-
-    def _watch(self, now: Now) -> None:
-        """Log what is found about those who wait for long."""
-        found = self.engine.watch(now)
-        if found is None:
-            return
-        who = ", ".join(found.consumers)
-        if found.is_overlooked:
-            self._overlooked_count += 1
-            _log.error(
-                "something was free for 5 s for %s, and %s waited for it (bug; worked around); plan: %s",
-                found.strategy,
-                who,
-                found.plan,
-            )
-        else:
-            _log.warning("%s: %s matches nothing that waits; see `opsq explain ID`", who, found.strategy)
 
     # --- the end ------------------------------------------------------------------------------------------
 
