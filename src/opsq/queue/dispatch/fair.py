@@ -15,7 +15,8 @@ import heapq
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, Self
 
-from opsq.queue.dispatch.front import WALK_ROWS, Front, FrontState, passes
+from opsq.queue.dispatch.filters import passes
+from opsq.queue.dispatch.front import WALK_ROWS, Front, FrontState
 from opsq.queue.dispatch.walk import Walk
 from opsq.queue.live_submission import LiveSubmission
 from opsq.store import lanes, rules

@@ -23,17 +23,15 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Protocol, Self
 
+from opsq.queue.dispatch.filters import passes
 from opsq.queue.dispatch.gates import Blocker
 from opsq.queue.dispatch.walk import Walk
 from opsq.queue.lane_set import Stranger
 from opsq.queue.live_submission import LiveSubmission
 from opsq.store.lanes import Reader
 from opsq.strategy.arms import (
-    CUSTOM_PRIORITY,
-    NEWEST_FIRST,
     OLDEST_FIRST,
     Arm,
-    Filter,
     Gate,
     Key,
     Order,
@@ -56,8 +54,6 @@ MANY_SHARE = 4
 
 ASIDE_ROWS = 10
 """A submission that is set aside costs its turn as much as this many rows more if it was loaded just for that."""
-
-_END = (1 << 63) - 1
 
 
 class FrontGates(Protocol):
@@ -402,46 +398,3 @@ class Front:
 
     def _is_above_level(self, key: Key) -> bool:
         return key > self.level
-
-
-class NewestFront(Front):
-    """A front in the order of submission ids, descending (`NewestFirst`)."""
-
-    order = NEWEST_FIRST
-    __slots__ = ()
-
-    def _start(self) -> Key:
-        return (-_END, _END)
-
-    def _bound(self) -> Key:
-        return self.level[-1:]
-
-    def _key(self, submission: Sortable) -> Key:
-        return (-submission.id, submission.id)
-
-    def _key_of_row(self, row: tuple[int, ...]) -> Key:
-        return (-row[0], row[0])
-
-
-class PriorityFront(Front):
-    """A front by falling priority, then age (`CustomPriority`): keys are (minus the priority, id)."""
-
-    order = CUSTOM_PRIORITY
-    __slots__ = ()
-
-    def _start(self) -> Key:
-        return (-_END, -1)
-
-    def _key(self, submission: Sortable) -> Key:
-        return (-submission.priority, submission.id)
-
-
-def passes(filters: tuple[Filter, ...], submission: LiveSubmission) -> bool:
-    """Whether a submission passes all filters."""
-    metadata = submission.metadata
-    return all(entry.matches(submission.id, metadata) for entry in filters)
-
-
-def takes(arm: Arm, submission: LiveSubmission) -> bool:
-    """Whether an arm may ever serve a submission, gates aside."""
-    return passes(arm.filters, submission) and (not arm.inner or any(takes(inner, submission) for inner in arm.inner))

@@ -16,8 +16,9 @@ import apsw
 from opsq.errors import OpsqError
 from opsq.queue.batch import Batch
 from opsq.queue.dispatch.fair import FairFront, FairState
-from opsq.queue.dispatch.front import Front, NewestFront, PriorityFront
+from opsq.queue.dispatch.front import Front
 from opsq.queue.dispatch.gates import Gates
+from opsq.queue.dispatch.ordered_fronts import NewestFront, PriorityFront
 from opsq.queue.dispatch.random_order import Deck
 from opsq.queue.dispatch.rules import Rules
 from opsq.queue.dispatch.walk import choose_walk

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import apsw
 
-from opsq.queue.dispatch.front import takes
+from opsq.queue.dispatch.filters import takes
 from opsq.queue.dispatch.rules import Rules
 from opsq.queue.dispatch.walk import choose_walk
 from opsq.queue.live_submission import LiveSubmission

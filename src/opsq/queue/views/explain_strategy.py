@@ -9,7 +9,7 @@ from collections import Counter
 
 from opsq.clock import Now
 from opsq.queue.chunks.reserve import ReserveCalls
-from opsq.queue.dispatch.front import takes
+from opsq.queue.dispatch.filters import takes
 from opsq.queue.dispatch.gates import Blocker
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState

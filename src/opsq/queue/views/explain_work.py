@@ -15,7 +15,7 @@ from opsq.errors import NotFound
 from opsq.ids import block_mask
 from opsq.queue.chunks.reservations import Reservations
 from opsq.queue.chunks.reserve import ReserveCalls
-from opsq.queue.dispatch.front import takes
+from opsq.queue.dispatch.filters import takes
 from opsq.queue.live_submission import LiveSubmission, Reservation
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState

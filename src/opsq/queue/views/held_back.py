@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from opsq.clock import Now
 from opsq.queue.chunks.reserve import ReserveCalls
-from opsq.queue.dispatch.front import takes
+from opsq.queue.dispatch.filters import takes
 from opsq.queue.dispatch.gates import Blocker
 from opsq.queue.live_submission import LiveSubmission
 from opsq.queue.state import EngineState

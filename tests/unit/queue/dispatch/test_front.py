@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsq.queue.dispatch import front
-from opsq.queue.dispatch.front import Front, NewestFront
+from opsq.queue.dispatch.front import Front
+from opsq.queue.dispatch.ordered_fronts import NewestFront
 from opsq.queue.dispatch.random_order import Deck
 from opsq.queue.dispatch.walk import Walk
 from opsq.strategy.arms import NEWEST_FIRST, OLDEST_FIRST, RANDOM, SHUFFLES, Arm, shuffle_of
