@@ -38,13 +38,17 @@ REFUSALS: dict[str, str] = {
         "Submission {waiting_id} has come meanwhile, and waits for one of those that were to move.\n"
         "Run `opsq drain --to` again."
     ),
-    "clearing": ("What is left of submission {submission_id} here is still being removed.\nTry again in a moment."),
+    "clearing": "What came of submission {submission_id} before is still being dealt with.\nTry again in a moment.",
     "out_of_step": "This is not the slice of submission {submission_id} that comes next.\nRun `opsq drain --to` again.",
     "bad_slice": "A slice of submission {submission_id} is malformed: {complaint}.",
     "arrived_before": "Submission {submission_id} is here already.",
     "moved_key_taken": (
         "Submission {submission_id} cannot move: submission {holder}, which has one of its keys, is there already.\n"
         "Let it be worked off where it is, or cancel one of the two."
+    ),
+    "unique_key_clash": (
+        "Submission {submission_id} has moved, but is not handed out: submission {holder} there has its unique key.\n"
+        "Let that one be worked off, or cancel it, and run `opsq drain --to` again."
     ),
     "drained": (
         "The daemon is being drained: it works off what is there, and takes no new submissions.\n"

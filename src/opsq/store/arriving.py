@@ -40,6 +40,11 @@ def listed(connection: apsw.Connection, source: bytes, limit: int) -> list[Arriv
     return [ArrivingRow._make(row) for row in connection.execute(sql, (source, limit))]
 
 
+def given_up(connection: apsw.Connection) -> list[int]:
+    """Those that were given up, and are not removed yet."""
+    return [row[0] for row in connection.execute("SELECT submission_id FROM arriving WHERE is_given_up")]
+
+
 def by_unique_key(connection: apsw.Connection, unique_key: str) -> SubmissionId | None:
     """The one that will hold this key."""
     sql = (

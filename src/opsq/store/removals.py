@@ -47,16 +47,16 @@ class Removed(NamedTuple):
     """It is on another daemon, of which its content is now, or still."""
 
 
-_ARRIVES = "EXISTS (SELECT 1 FROM arriving a WHERE a.submission_id = submission.id AND NOT is_given_up)"
+_ARRIVES = "EXISTS (SELECT 1 FROM arriving a WHERE a.submission_id = submission.id)"
 
 
 def hidden(connection: apsw.Connection) -> list[tuple[SubmissionId, Removed]]:
-    """Submissions being removed."""
+    """Submissions being removed, but for those that were moving here."""
     return _hidden(connection, f"NOT {_ARRIVES}")
 
 
 def on_the_way(connection: apsw.Connection) -> list[tuple[SubmissionId, Removed]]:
-    """Submissions that are moving here."""
+    """Submissions that are moving here, or were and have been given up."""
     return _hidden(connection, _ARRIVES)
 
 
@@ -75,11 +75,12 @@ def remove_slice(
 ) -> list[GoneLane] | None:
     """Delete some rows of a hidden submission; when that was all of it, the lanes that are gone with it.
 
-    The history of one that is elsewhere is there, too, and goes; the newest row stays, so that no seq comes twice.
+    The history of one that is elsewhere is there, too, and goes. All of it is folded, so `folded_seq` keeps any seq
+    from being given twice.
     """
     if is_elsewhere:
         writer.execute(
-            "DELETE FROM history WHERE seq < (SELECT max(seq) FROM history) AND seq IN "
+            "DELETE FROM history WHERE seq IN "
             "(SELECT seq FROM history_block WHERE submission_id = ?1 AND (block, seq) IN "
             f"(SELECT block, seq FROM history_block WHERE submission_id = ?1 LIMIT {rows}))",
             (submission_id,),

@@ -19,13 +19,21 @@ from opsq.queue.peer import Peer
 from opsq.queue.rule_changes import RuleChanges
 from opsq.queue.state import EngineState
 from opsq.store import arriving, idempotency_keys, lanes, meta, moved, removals, submissions, transfer
-from opsq.store.arriving import ArrivingRow
 from opsq.store.database import Database
 from opsq.store.submissions import SubmissionRow
 from opsq.store.transfer import Header
 from opsq.strategy.arms import shuffle_of
 from opsq.users import ROOT
-from opsq.wire.messages import Activated, ActivateMoved, AdmitMover, Changed, Driving, GiveUpMoved, StageSlice
+from opsq.wire.messages import (
+    Activated,
+    ActivateMoved,
+    AdmitMover,
+    Changed,
+    Driving,
+    ErrorReply,
+    GiveUpMoved,
+    StageSlice,
+)
 
 
 class MoveTarget:
@@ -51,7 +59,12 @@ class MoveTarget:
         self._on_active = on_active
         state.arriving = dict(removals.on_the_way(state.reader))
         state.unique_keys.has_arriving = bool(state.arriving)
+        given_up = arriving.given_up(state.reader)
+        if given_up:
+            self._remove(given_up)
         self._activating: set[int] = set()  # with a batch that has not ended
+        self._writing: set[int] = set()
+        """Of which a batch that has not ended keeps a slice, or gives all up."""
         self._drivers: dict[bytes, int] = {}
         """The only mover from each file of which one was heard since the start."""
 
@@ -96,8 +109,10 @@ class MoveTarget:
         if state.is_full:
             raise state.no_room()
         known = arriving.find(state.reader, request.submission_id)
+        if request.submission_id in self._writing:
+            raise Conflict(cause="clearing", submission_id=request.submission_id)
         if known is not None and known.move != request.move and not known.is_given_up:
-            self._give_up([known], now)
+            self._give_up([request.submission_id])
         if known is not None and (known.move != request.move or known.is_given_up):
             raise Conflict(cause="clearing", submission_id=request.submission_id)
         if known is not None and (known.next_slice is None or request.number < known.next_slice):
@@ -112,6 +127,7 @@ class MoveTarget:
                 self._stage_rows(request, now)
         except (ValueError, msgspec.MsgspecError) as error:
             raise UsageError(cause="bad_slice", submission_id=request.submission_id, complaint=str(error)) from error
+        self._writing.add(request.submission_id)
         state.batch.replies.append((peer, Changed(request.id, 1)))
 
     def _stage_header(self, peer: Peer, request: StageSlice, header: Header, now: Now) -> None:
@@ -123,6 +139,7 @@ class MoveTarget:
         unfinished = _unfinished(row)
         self._check_room(unfinished)
         is_whole = request.is_last
+        unique_key = _held_key(row)
         removed: removals.Removed | None = None
 
         def write(database: Database, batch: Batch) -> None:
@@ -133,8 +150,6 @@ class MoveTarget:
             hidden = row._replace(state="removed", finished_at=None, lanes=lanes.encode(found))
             submissions.insert(writer, hidden, header.content, header.attachment, header.about)
             lanes.attach(writer, row.id, lane_ids)
-            holds_key = row.state in submissions.UNFINISHED_STATES and row.unique_until != submissions.STARTED
-            unique_key = row.unique_key if holds_key else None
             arriving.put(writer, row.id, request.source, request.move, unique_key, transfer.encode(header))
             if is_whole:
                 arriving.set_next(writer, row.id, None)
@@ -144,15 +159,22 @@ class MoveTarget:
             batch.count(frozenset(lane_ids), (1, row.chunks_total, *counts))
             removed = removals.Removed(row.request_key, hidden.lanes, row.chunks_total, *counts, keeps_content=True)
 
-        def settle(_: Now) -> None:
+        def end(_: Now) -> None:
+            self._writing.discard(row.id)
+            state.unique_keys.release(unique_key, row.id)
+
+        def settle(now: Now) -> None:
             state.fronts.note_new_lanes()
             state.unique_keys.has_arriving = True
+            end(now)
             if removed is not None:
                 state.arriving[row.id] = removed
 
         # What the counters say from now on has no place in the backlog before it is active.
         state.batch.hidden_count += row.chunks_total - row.chunks_dead - row.chunks_skipped
-        state.batch.add(settle, nothing_to_undo, write)
+        if unique_key is not None:
+            state.unique_keys.take(unique_key, row.id, until_start=False)
+        state.batch.add(settle, end, write)
 
     def _check_new(self, header: Header) -> None:
         """`Conflict` if the submission, or one of its keys, is known here."""
@@ -165,8 +187,9 @@ class MoveTarget:
         holder = submissions.by_request_key(reader, row.request_key)
         if holder is None and header.idempotency_key is not None:
             holder = idempotency_keys.by_idempotency_key(reader, header.idempotency_key)
-        if holder is None and row.unique_key is not None and row.state in submissions.UNFINISHED_STATES:
-            holder = None if row.unique_until == submissions.STARTED else self._state.unique_keys.holder(row.unique_key)
+        unique_key = _held_key(row)
+        if holder is None and unique_key is not None:
+            holder = self._state.unique_keys.holder(unique_key)
         if holder is not None:
             raise Conflict(cause="moved_key_taken", submission_id=row.id, holder=holder)
 
@@ -179,7 +202,10 @@ class MoveTarget:
             transfer.put(database.writer, submission_id, found, now.wall)
             arriving.set_next(database.writer, submission_id, following)
 
-        batch.add(nothing_to_undo, nothing_to_undo, write)
+        def end(_: Now) -> None:
+            self._writing.discard(submission_id)
+
+        batch.add(end, end, write)
         batch.arrived += transfer.events_of(submission_id, found)
 
     # --- what becomes of it ---
@@ -203,9 +229,19 @@ class MoveTarget:
         state = self._state
         found, unknown = self._arrived(ids)
         headers = [transfer.decode_header(arriving.header(state.reader, one)) for one in found]
+        clash: Conflict | None = None
         for header in headers:
-            self._activate_one(header, now)
-        state.batch.replies.append((peer, Activated(request_id, len(headers), unknown)))
+            row = header.row
+            unique_key = _held_key(row)
+            holder = None if unique_key is None else state.unique_keys.holder(unique_key)
+            if holder is None or holder == row.id:
+                self._activate_one(header, now)
+            else:
+                clash = Conflict(cause="unique_key_clash", submission_id=row.id, holder=holder)
+        if clash is None:
+            state.batch.replies.append((peer, Activated(request_id, len(headers), unknown)))
+        else:
+            state.batch.replies.append((peer, ErrorReply.of(request_id, clash)))
 
     def _arrived(self, ids: Iterable[int]) -> tuple[list[int], list[int]]:
         """Those of these that are here and not active yet, nor being activated; and those that are not known."""
@@ -215,6 +251,8 @@ class MoveTarget:
         for submission_id in dict.fromkeys(ids):
             if submission_id in self._activating:
                 continue
+            if submission_id in self._writing:
+                raise Conflict(cause="clearing", submission_id=submission_id)
             known = arriving.find(reader, submission_id)
             if known is not None and known.next_slice is None and not known.is_given_up:
                 found.append(submission_id)
@@ -232,15 +270,23 @@ class MoveTarget:
 
         state.batch.hidden_count -= _unfinished(row)
         self._activating.add(row.id)
-        state.batch.add(lambda now: self._settle_active(row, now), lambda _: self._activating.discard(row.id), write)
+        unique_key = _held_key(row)
+        if unique_key is not None:
+            until_start = row.unique_until == submissions.UNTIL_START
+            state.unique_keys.take(unique_key, row.id, until_start=until_start)
+        state.batch.add(lambda now: self._settle_active(row, now), lambda _: self._activation_is_over(row), write)
         for key, weight in header.weights.items():
             pair = (key, header.metadata[key])
             if state.rules.weight(*pair) == 1.0 and pair not in state.rules.weights:
                 self._rule_changes.put_weight(*pair, weight, by_submission=True)
 
+    def _activation_is_over(self, row: SubmissionRow) -> None:
+        self._activating.discard(row.id)
+        self._state.unique_keys.release(row.unique_key, row.id)
+
     def _settle_active(self, row: SubmissionRow, now: Now) -> None:
         state = self._state
-        self._activating.discard(row.id)
+        self._activation_is_over(row)
         state.arriving.pop(row.id, None)
         state.states[row.state] += 1
         state.forget_missed(row.id)
@@ -248,8 +294,6 @@ class MoveTarget:
         if submission is None:
             return
         submission.pins += 1
-        if row.unique_until == submissions.UNTIL_START:
-            state.unique_keys.has_until_start = True
         if row.state == "open":
             state.restore_delays(submission, now)
             state.became_free(submission)
@@ -264,35 +308,56 @@ class MoveTarget:
             Conflict: another mover is the only one.
         """
         self._check_driver(request.source, request.driver)
+        if not self._writing.isdisjoint(request.submission_ids):
+            [first, *_] = self._writing.intersection(request.submission_ids)
+            raise Conflict(cause="clearing", submission_id=first)
         found = [
             known
-            for one in request.submission_ids
+            for one in dict.fromkeys(request.submission_ids)
             if (known := arriving.find(self._state.reader, one)) is not None
             and known.source == request.source
             and not known.is_given_up
+            and one not in self._activating
         ]
-        self._give_up(found, now)
+        self._give_up(known.submission_id for known in found)
         self._state.batch.replies.append((peer, Changed(request.id, len(found))))
 
-    def _give_up(self, rows: Iterable[ArrivingRow], _: Now) -> None:
-        state = self._state
-        for one in rows:
-            submission_id = one.submission_id
+    def _give_up(self, submission_ids: Iterable[int]) -> None:
+        ids, batch = list(submission_ids), self._state.batch
 
-            def settle(_: Now, submission_id: int = submission_id) -> None:
+        def end(_: Now) -> None:
+            self._writing.difference_update(ids)
+
+        def write(database: Database, _: Batch) -> None:
+            for submission_id in ids:
+                arriving.give_up(database.writer, submission_id)
+
+        self._writing.update(ids)
+        batch.add(end, end, write)
+        self._remove(ids)
+
+    def _remove(self, ids: list[int]) -> None:
+        """Have what was given up removed, as soon as its history is folded: what is not can only be found by a scan."""
+        state, folding = self._state, self._folding
+
+        def remove(_: Now) -> None:
+            for submission_id in ids:
                 removed = state.arriving.pop(submission_id, None)
                 if removed is not None:
                     state.removing[submission_id] = removed
 
-            def write(database: Database, _: Batch, submission_id: int = submission_id) -> None:
-                arriving.give_up(database.writer, submission_id)
-
-            state.batch.add(settle, nothing_to_undo, write)
+        state.batch.after.append(lambda _: folding.after(folding.last_seq, remove))
 
 
 def _driver_key(source: bytes) -> str:
     """Under which the number of the last mover from a file is in `meta`."""
     return f"move_driver {source.hex()}"
+
+
+def _held_key(row: SubmissionRow) -> str | None:
+    """The unique key that no other may have while this one has not ended, or not started."""
+    is_held = row.state in submissions.UNFINISHED_STATES and row.unique_until != submissions.STARTED
+    return row.unique_key if is_held else None
 
 
 def _unfinished(row: SubmissionRow) -> int:

@@ -68,15 +68,15 @@ class StepMover(Mover):
     def export(self, held: m.HeldForMove) -> m.ExportedSlice:
         return self._source.call(m.ExportSlice(self._source.next_id(), held.submission_ids[0]), m.ExportedSlice)
 
-    def stage(self, held: m.HeldForMove, part: m.ExportedSlice, number: int = 0) -> None:
+    def stage_request(self, held: m.HeldForMove, part: m.ExportedSlice, number: int = 0) -> m.StageSlice:
         target, [first, *_] = self._target, held.submission_ids
         is_last = part.after is None
-        target.call(
-            m.StageSlice(
-                target.next_id(), self._identity, held.move, first, number, part.content, is_last, self._driver
-            ),
-            m.Changed,
+        return m.StageSlice(
+            target.next_id(), self._identity, held.move, first, number, part.content, is_last, self._driver
         )
+
+    def stage(self, held: m.HeldForMove, part: m.ExportedSlice, number: int = 0) -> None:
+        self._target.call(self.stage_request(held, part, number), m.Changed)
 
     def copy(self, held: m.HeldForMove) -> None:
         self._copy(held, held.submission_ids)

@@ -1,0 +1,131 @@
+"""What the target keeps of submissions that are moving there, and what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from opsq.errors import Conflict
+from opsq.wire import messages as m
+from unit.queue.moves.pair import Pair, StepMover, states
+
+OTHER = b"another request!"
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    pair = Pair(tmp_path)
+    yield pair
+    pair.close()
+
+
+def holding_mover(pair: Pair) -> tuple[StepMover, m.HeldForMove]:
+    """A mover that has submissions of the source held."""
+    mover = pair.mover()
+    list(mover.recover())
+    return mover, mover.hold()
+
+
+def history_of(pair: Pair, submission_id: int) -> list[tuple[object, ...]]:
+    """What both tables of the target's history have."""
+    return pair.target.rows("SELECT seq FROM history WHERE submission_id = ?", submission_id) + pair.target.rows(
+        "SELECT seq FROM history_block WHERE submission_id = ?", submission_id
+    )
+
+
+# --- unique keys ---
+
+
+def test_unique_key_is_taken_from_the_request_that_stages_its_submission(pair: Pair) -> None:
+    submission = pair.source.submit(10, unique_key="k")
+    mover, held = holding_mover(pair)
+    part = mover.export(held)
+    target = pair.target
+    stager, submitter = target.connect("mover"), target.connect()
+    stage, submit = (
+        mover.stage_request(held, part),
+        m.Submit(next(target.ids), [m.NewSubmission(OTHER, 3, unique_key="k")]),
+    )
+    target.send(stager, stage)
+    target.send(submitter, submit)
+    target.settle()
+    assert target.replies(stager, stage.id) == [m.Changed(stage.id, 1)]
+    assert target.replies(submitter, submit.id) == [m.Submitted(submit.id, [m.Created(submission, False)])]
+    mover.commit(held)
+    assert mover.activate(held) == 1
+    assert set(states(target)) == {submission}
+    pair.settle()
+    pair.check()
+
+
+def test_unique_key_is_free_when_its_submission_was_given_up(pair: Pair) -> None:
+    pair.source.submit(10, unique_key="k")
+    mover, held = holding_mover(pair)
+    mover.copy(held)
+    mover.drop(held)
+    assert pair.target.submit(1, request_key=OTHER, unique_key="k") in states(pair.target)
+
+
+def test_activation_names_what_lacks_its_unique_key_and_hands_out_the_others(pair: Pair) -> None:
+    first, clashing, last = (pair.source.submit(10, unique_key=key) for key in ("a", "b", "c"))
+    mover, held = holding_mover(pair)
+    mover.copy(held)
+    mover.commit(held)
+    target = pair.target
+    target.engine._state.unique_keys.has_arriving = False  # what should never come about
+    holder = target.submit(1, request_key=OTHER, unique_key="b")
+    with pytest.raises(Conflict, match=f"(?s){clashing} .*{holder} "):
+        mover.activate(held)
+    assert set(states(target)) == {first, last, holder}
+    pair.check()
+    with pytest.raises(Conflict, match=str(holder)):
+        pair.move()
+    target.ask(target.connect(), m.Cancel(next(target.ids), holder))
+    assert pair.move().left == {}
+    assert set(states(target)) == {first, clashing, last, holder}
+    pair.settle()
+    pair.check()
+
+
+# --- what is given up ---
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_given_up_submission_takes_its_history_with_it(pair: Pair, restarts: bool) -> None:
+    rig = pair.source
+    submission = rig.submit(10)
+    peer = rig.connect("worker")
+    [ticket] = rig.reserve(peer, 3)
+    rig.complete(peer, ticket.held())
+    rig.disconnect(peer)
+    mover, held = holding_mover(pair)
+    mover.copy(held)
+    mover.drop(held)
+    if restarts:
+        pair.target.crash()
+    pair.target.submit(1, request_key=OTHER)
+    pair.settle()
+    assert pair.target.rows("SELECT 1 FROM arriving") == []
+    assert history_of(pair, submission) == []
+    pair.move()
+    pair.settle()
+    rows = pair.target.only(pair.target.connect(), m.History(next(pair.target.ids)), m.HistoryRows).rows
+    assert [row.event for row in rows if row.submission_id == submission] == ["completed"]
+    pair.check()
+
+
+def test_slice_that_is_sent_twice_at_once_is_kept_once(pair: Pair) -> None:
+    pair.source.submit(10)
+    mover, held = holding_mover(pair)
+    part = mover.export(held)
+    target = pair.target
+    peer = target.connect("mover")
+    first, second = (mover.stage_request(held, part) for _ in range(2))
+    target.send(peer, first)
+    with pytest.raises(Conflict, match="moment"):
+        target.send(peer, second)
+    target.settle()
+    assert target.replies(peer, first.id) == [m.Changed(first.id, 1)]
+    assert target.only(peer, second, m.Changed).count == 0
