@@ -144,7 +144,7 @@ class MoveSource:
         """
         self._holds.check_driver(peer)
         state, hold = self._state, self._holds.get(request.move, peer)
-        if hold is None:
+        if hold is None or any(state.live.get(one.id) is not one for one in hold.submissions):
             raise Conflict(cause="not_held_any_more")
         hold.stage = Stage.LEAVING
         target = Target(request.identity, request.shard, request.address)

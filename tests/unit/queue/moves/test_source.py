@@ -182,3 +182,17 @@ def test_group_that_became_small_enough_moves_with_the_next_pass(pair: Pair, mon
     rig.ask(rig.connect(), m.Cancel(next(rig.ids), waiting[0]))
     assert pair.move().left == {}
     assert set(states(pair.target)) == {hub, *waiting[1:]}
+
+
+def test_submission_of_which_memory_has_another_copy_is_not_given_away(pair: Pair) -> None:
+    submission = pair.source.submit(3)
+    mover = pair.mover()
+    list(mover.recover())
+    held = mover.hold()
+    mover.copy(held)
+    state = pair.source.engine._state
+    del state.live[submission]  # what a pin should prevent: chunks of the copy that is loaded next are handed out
+    assert state.submission(submission) is not None
+    with pytest.raises(Conflict, match="not held"):
+        mover.commit(held)
+    assert set(states(pair.source)) == {submission}
