@@ -28,6 +28,10 @@ REFUSALS: dict[str, str] = {
         "Ask there, with --address, or with --socket if that is a path."
     ),
     "moving": "Submission {submission_id} is being moved to another daemon.\nTry again in a moment.",
+    "moving_here": (
+        "Submission {submission_id}, which has one of these keys, is moving here, and is not handed out yet.\n"
+        "Try again when `opsq drain --to` at the other daemon has ended; `opsq status` shows what is arriving."
+    ),
     "not_held": "Submission {submission_id} is not held for a move by this connection.",
     "other_driver": (
         "Another `opsq drain --to` moves submissions from that daemon by now.\n"

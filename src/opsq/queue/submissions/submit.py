@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from opsq.clock import MonoNs, Now, after
-from opsq.errors import UsageError
+from opsq.errors import Conflict, UsageError
 from opsq.ids import SubmissionId, SubmissionIds
 from opsq.queue.batch import Batch, nothing_to_undo
 from opsq.queue.live_submission import LiveSubmission
@@ -75,12 +75,14 @@ class Submitter:
 
         Raises:
             UsageError: one of them cannot be; nothing is stored.
-            Conflict: one of them was withdrawn, or its request key has made another.
+            Conflict: one of them was withdrawn, or its request key has made another, or one of its keys belongs to a
+                submission that is moving here.
             NoRoom: there is no room for them, and the producer does not want to wait.
             QueueDraining: one of them is new, and the daemon takes nothing new.
         """
         for new in request.submissions:
             self.check(new, now)
+            self._check_active(self._known(new, now))
         most = sum(new.chunks_count for new in request.submissions)
         self._admission.enter(
             peer, request, most, lambda: self._needed(request, now), lambda now: self._submit(peer, request, now), now
@@ -113,6 +115,8 @@ class Submitter:
                 return self._known(new, now)
             return self._state.unique_keys.holder(key) if key is not None else None
 
+        self._check_active(known())
+
         def needed() -> int | None:
             return count if known() is None else None
 
@@ -124,6 +128,7 @@ class Submitter:
     def _submit(self, peer: Peer, request: Submit, now: Now) -> None:
         for new in request.submissions:
             self._keys.check(new)  # again: it may have waited for room
+            self._check_active(self._known(new, now))
         created = [self.submit_one(peer, new, now) for new in request.submissions]
         self._state.batch.replies.append((peer, Submitted(request.id, created)))
         default = self._state.policy.ack
@@ -145,6 +150,20 @@ class Submitter:
         if known is None and new.unique_key is not None:
             known = self._state.unique_keys.holder(new.unique_key)
         return known
+
+    def _check_active(self, known: SubmissionId | None) -> None:
+        """`Conflict` if the submission that has a key is on its way here, and may not come, or does not come after all.
+
+        Follow-ups are not checked: without them the work that they come with could not be completed.
+        """
+        state = self._state
+        if known is None:
+            return
+        if known in state.arriving:
+            raise Conflict(cause="moving_here", submission_id=known)
+        removed = state.removing.get(known)
+        if removed is not None and removed.keeps_content:
+            raise Conflict(cause="clearing", submission_id=known)
 
     def submit_one(self, peer: Peer, new: NewSubmission, now: Now) -> Created:
         """Store a submission with the batch, whether there is room for it or not."""
