@@ -135,6 +135,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("submissions",),
         ("schedules", "moves"),
         ("views", "commits"),
+        ("rooms",),
         ("engine",),
     ),
     "client": (("core",), ("shards",), ("aio", "embedded"), ("sync",)),

@@ -14,57 +14,15 @@ import random
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from opsq.clock import MonoNs, Now
 from opsq.errors import OpsqError, ProtocolError
-from opsq.queue.chunk_counters import ChunkCounters
-from opsq.queue.chunks.complete import Completions
-from opsq.queue.chunks.dead import DeadLetters
-from opsq.queue.chunks.expiry import Expiry
-from opsq.queue.chunks.fail import Failures
-from opsq.queue.chunks.follow_ups import FollowUps
-from opsq.queue.chunks.leases import Leases
-from opsq.queue.chunks.pipelined import Pipelined
-from opsq.queue.chunks.requests import ChunkRequests
-from opsq.queue.chunks.reservations import Reservations
-from opsq.queue.chunks.reserve import ReserveCalls
-from opsq.queue.clock_steps import ClockSteps
-from opsq.queue.commits import Commits
 from opsq.queue.faults import Fatal
-from opsq.queue.folding import Folding
-from opsq.queue.full_disk import FullDisk
-from opsq.queue.live_submission import LiveSubmission
-from opsq.queue.moves.holds import Holds
-from opsq.queue.moves.listing import show_moves
-from opsq.queue.moves.source import MoveSource
-from opsq.queue.moves.target import MoveTarget
 from opsq.queue.peer import Peer
 from opsq.queue.policy import Policy
-from opsq.queue.rule_changes import RuleChanges
-from opsq.queue.rule_replacement import RuleReplacement
-from opsq.queue.schedules.desk import ScheduleDesk
-from opsq.queue.state import EngineState
-from opsq.queue.submissions.admission import Admission
-from opsq.queue.submissions.dependencies import Dependencies
-from opsq.queue.submissions.finish import Finisher
-from opsq.queue.submissions.intake import Intake
-from opsq.queue.submissions.keys import Keys
-from opsq.queue.submissions.retention import Retention
-from opsq.queue.submissions.submit import Submitter, check_new
-from opsq.queue.submissions.unique_until_start import UniqueUntilStart
-from opsq.queue.views.between_commits import BetweenCommits
-from opsq.queue.views.events import EventStream
-from opsq.queue.views.explain_strategy import StrategyExplainer
-from opsq.queue.views.explain_work import WorkExplainer
-from opsq.queue.views.held_back import HeldBack
-from opsq.queue.views.history import HistoryView
-from opsq.queue.views.reports import Reports
-from opsq.queue.views.running import RunningView
-from opsq.queue.views.subscriptions import Subscriptions
-from opsq.queue.views.watchdog import Waiting, Watchdog
+from opsq.queue.rooms import Rooms
+from opsq.queue.views.watchdog import Waiting
 from opsq.store.database import Database, Deposed
-from opsq.store.submissions import UNFINISHED_STATES, SubmissionRow
 from opsq.wire import messages as m
 
 TICK_LIMIT_S = 1.0
@@ -92,123 +50,33 @@ class Engine:
         folders: Sequence[Path] = (),
         boot: str = "",
     ) -> None:
-        self._state = state = EngineState(database, policy, now, rng or random.Random(), folders)
-        self._folding = folding = Folding(state)
-        self._reservations = reservations = Reservations(state)
-        self._subscriptions = subscriptions = Subscriptions(state)
-        self._event_stream = event_stream = EventStream(state)
-        waiting = Dependencies(state, self._note_ended, self._note_scheduled)
-        self._finisher = finisher = Finisher(state, reservations, waiting, self._note_ended)
-        self._failures = Failures(state, reservations, finisher.end)
-        self._expiry = Expiry(state, reservations, self._failures)
-        self._leases = leases = Leases(state, reservations, self._expiry)
-        self._dead_letters = DeadLetters(state, folding)
-        self._admission = Admission(state, (database.path.parent, *folders))
-        rule_changes = RuleChanges(state)
-        keys = Keys(state)
-        self._submitter = Submitter(state, self._admission, keys, rule_changes, waiting, finisher.expire_after)
-        follow_ups = FollowUps(state, self._submitter.check, self._submitter.submit_one)
-        self._completions = completions = Completions(
-            state, reservations, folding, finisher.end, subscriptions.note_completed, follow_ups.make
+        self._rooms = rooms = Rooms(database, policy, now, rng or random.Random(), folders, boot)
+        self._state = rooms.state
+        self._folding = rooms.folding
+        self._reservations = rooms.reservations
+        self._event_stream = rooms.event_stream
+        self._dead_letters = rooms.dead_letters
+        self._admission = rooms.admission
+        self._reserve_calls = rooms.reserve_calls
+        self._pipelined = rooms.pipelined
+        self._unique_until_start = rooms.unique_until_start
+        self._finisher = rooms.finisher
+        self._full_disk = rooms.full_disk
+        self._commits = rooms.commits
+        self._views = rooms.views
+        self._clock_steps = rooms.clock_steps
+        self._verbs = rooms.verbs
+        self._timed_if_room = (
+            rooms.submitter,
+            rooms.schedules,
+            rooms.finisher,
+            rooms.expiry,
+            rooms.dependencies,
+            rooms.holds,
         )
-        self._schedules = desk = ScheduleDesk(state, check_new, self._submitter.submit_one, finisher.cancel_one)
-        self._reserve_calls = ReserveCalls(state, reservations)
-        self._holds = holds = Holds(state, reservations, folding)
-        source = MoveSource(state, holds, self._note_moved)
-        target = MoveTarget(state, folding, rule_changes, self._admission.check_room, self._note_active)
-        self._pipelined = Pipelined(state, self._reserve_calls, reservations)
-        chunk_requests = ChunkRequests(
-            state, completions, self._failures, reservations, leases, self._reserve_calls, follow_ups
-        )
-        self._retention = Retention(state, folding, finisher)
-        self._unique_until_start = UniqueUntilStart(state, reservations)
-        self._watchdog = Watchdog(state, self._reserve_calls)
-        held_back = HeldBack(state, self._reserve_calls, self._admission, self._watchdog)
-        counters = ChunkCounters()
-        reports = Reports(
-            state, folding, reservations, self._reserve_calls, self._admission, self._watchdog, held_back, counters
-        )
-        history_view = HistoryView(state, folding)
-        self._full_disk = FullDisk(state, now)
-        self._commits = commits = Commits(
-            state, folding, self._full_disk, self._admission, self._unique_until_start, counters, now
-        )
-        self._views = views = BetweenCommits(state, lambda: commits.is_under_way)
-        self._timed_if_room = (self._submitter, desk, finisher, self._expiry, waiting, holds)
         """What is done by the clock and writes: on a full disk it waits, whatever is due."""
         self._heard = now
         self._last_tick: MonoNs = now.mono
-        self._clock_steps = ClockSteps(state, boot)
-        self._folding.restore()
-        self._admission.restore()
-        self._leases.restore(now)
-        state.restore(now)
-        self._submitter.restore(now)
-        self._finisher.restore(now)
-        desk.restore(now)
-        self._verbs: dict[type[m.Message], Callable[[Peer, Any, Now], None]] = {
-            m.Submit: self._submitter.submit,
-            m.Find: lambda peer, request, _: keys.find(peer, request),
-            m.Withdraw: keys.withdraw,
-            m.CheckCapacity: self._submitter.check_capacity,
-            m.Reserve: self._reserve_calls.reserve,
-            m.Complete: chunk_requests.complete,
-            m.CompleteAndReserve: chunk_requests.complete_and_reserve,
-            m.Fail: chunk_requests.fail,
-            m.Release: chunk_requests.release,
-            m.ReleaseConsumer: chunk_requests.release_consumer,
-            m.Extend: chunk_requests.extend,
-            m.Reclaim: chunk_requests.reclaim,
-            m.Started: lambda peer, request, now: self._reservations.start(peer, request.chunks, now),
-            m.Heartbeat: self.heartbeat,
-            m.CancelWait: self.cancel_wait,
-            m.Describe: lambda peer, request, _: reports.describe(peer, request),
-            m.GetAttachment: lambda peer, request, _: reports.attachment(peer, request),
-            m.Show: views.put_off(lambda peer, request, _: reports.show(peer, request)),
-            m.List: views.put_off(lambda peer, request, _: reports.list(peer, request)),
-            m.Wait: lambda peer, request, _: self._subscriptions.wait(peer, request),
-            m.Results: self._subscriptions.results,
-            m.Cancel: self._finisher.cancel,
-            m.Remove: self._finisher.remove,
-            m.Dead: views.put_off(lambda peer, request, _: self._dead_letters.dead(peer, request)),
-            m.Requeue: self._dead_letters.requeue,
-            m.Drop: self._dead_letters.drop,
-            m.History: views.put_off(lambda peer, request, _: history_view.history(peer, request)),
-            m.Events: event_stream.events,
-            m.Prune: self._retention.prune,
-            m.Status: views.put_off(reports.status),
-            m.Running: views.put_off(RunningView(state, reservations).running),
-            m.Explain: views.put_off(StrategyExplainer(state, self._reserve_calls).explain),
-            m.ExplainWork: views.put_off(
-                WorkExplainer(state, reservations, self._reserve_calls, held_back).explain_work
-            ),
-            m.Pause: rule_changes.pause,
-            m.Resume: rule_changes.resume,
-            m.Limit: rule_changes.limit,
-            m.Unlimit: rule_changes.unlimit,
-            m.Weight: rule_changes.set_weight,
-            m.Drain: Intake(state).drain,
-            m.DriveMoves: source.drive,
-            m.AdmitMover: target.admit,
-            m.HoldForMove: source.hold,
-            m.ExportSlice: views.put_off(source.export),
-            m.CommitMove: source.commit,
-            m.CancelMove: source.cancel,
-            m.ConfirmMoved: source.confirm,
-            m.StageSlice: target.stage,
-            m.ActivateMoved: target.activate,
-            m.GiveUpMoved: target.give_up,
-            m.ShowMoves: views.put_off(lambda peer, request, _: show_moves(state, peer, request)),
-            m.PutRules: RuleReplacement(state, rule_changes).put,
-            m.PutSchedule: desk.put,
-            m.RemoveSchedule: desk.remove,
-            m.PauseSchedule: desk.pause,
-            m.ResumeSchedule: desk.resume,
-            m.TriggerSchedule: desk.trigger,
-            m.BackfillSchedule: desk.backfill,
-            m.ShowSchedules: views.put_off(lambda peer, request, _: desk.show(peer, request)),
-            m.ShowRules: views.put_off(lambda peer, request, _: rule_changes.show(peer, request)),
-        }
 
     @property
     def outbox(self) -> list[tuple[Peer, m.Reply]]:
@@ -246,24 +114,6 @@ class Engine:
         """Have `report` told of each internal error; it returns the answer to the request that has met it."""
         self._state.report = report
 
-    def _note_ended(self, submission: LiveSubmission) -> None:
-        self._subscriptions.note_ended(submission)
-        self._schedules.note_ended(submission.id)
-
-    def _note_moved(self, submission: LiveSubmission) -> None:
-        self._subscriptions.note_moved(submission.id)
-        self._schedules.note_ended(submission.id)
-
-    def _note_active(self, submission: LiveSubmission, now: Now) -> None:
-        row = submission.row
-        if submission.state == "scheduled":
-            self._submitter.wait_for_date(row, now)
-        if row.expires_ms is not None and row.expires_at is not None and submission.state in UNFINISHED_STATES:
-            self._finisher.expire_after(row.id, max(row.expires_at - now.wall, 0) / 1000, now)
-
-    def _note_scheduled(self, row: SubmissionRow, now: Now) -> None:
-        self._submitter.wait_for_date(row, now)
-
     # --- requests ---
 
     def connect(self, name: str, now: Now, uid: int | None = None, host: str = "", pid: int = 0) -> Peer:
@@ -274,11 +124,11 @@ class Engine:
         """A connection is gone: what it had started counts as lost, what it had not is free."""
         peer.is_connected = False
         self._reserve_calls.disconnect(peer)
-        self._subscriptions.disconnect(peer)
+        self._rooms.subscriptions.disconnect(peer)
         self._event_stream.disconnect(peer)
         self._admission.disconnect(peer)
-        self._holds.disconnect(peer)
-        self._expiry.disconnect(peer, now)
+        self._rooms.holds.disconnect(peer)
+        self._rooms.expiry.disconnect(peer, now)
         self._serve(now)
 
     def handle(self, peer: Peer, request: m.Request, now: Now) -> None:
@@ -326,17 +176,6 @@ class Engine:
                 raise Fatal(str(error)) from error
         if self._reservations.has_singles and not self._pipelined.has_turn:
             self._reservations.end_singles()
-
-    def heartbeat(self, peer: Peer, request: m.Heartbeat, now: Now) -> None:
-        """The consumer lives: `handle` has noted it."""
-        self._state.reply(peer, m.Alive(request.id))
-
-    def cancel_wait(self, peer: Peer, request: m.CancelWait, now: Now) -> None:
-        """A parked call is not wanted any more."""
-        self._reserve_calls.cancel_wait(peer, request.request_id)
-        self._subscriptions.cancel_wait(peer, request.request_id)
-        self._event_stream.cancel_wait(peer, request.request_id)
-        self._admission.cancel_wait(peer, request.request_id)
 
     # --- batches ---
 
@@ -399,7 +238,7 @@ class Engine:
         state = self._state
         heartbeat_ns = int(state.policy.heartbeat_s * 1e9)
         if now.mono - self._last_tick > TICK_LIMIT_S * 1e9 + heartbeat_ns / 2 and not is_moved:
-            self._expiry.hold(MonoNs(now.mono + heartbeat_ns))
+            self._rooms.expiry.hold(MonoNs(now.mono + heartbeat_ns))
         self._last_tick = now.mono
         state.removable_found = None
         self._clock_steps.watch(now)
@@ -411,13 +250,13 @@ class Engine:
         elif state.is_full and not self._commits.is_under_way:
             self._full_disk.tick(now)
         if not is_resting:
-            self._retention.tick(now)
+            self._rooms.retention.tick(now)
         self._admission.tick(now)
         state.gates.tick(now)
-        self._failures.tick(now)
+        self._rooms.failures.tick(now)
         self._serve(now)  # what has become free goes to those whose time is over now, too
         self._reserve_calls.tick(now)
-        self._subscriptions.tick(now)
+        self._rooms.subscriptions.tick(now)
         self._event_stream.tick(now)
 
     def next_tick_s(self, now: Now, limit_s: float = TICK_LIMIT_S) -> float:
@@ -426,10 +265,10 @@ class Engine:
         rest_s = self._commits.rest_s(now)
         if rest_s:
             return min(rest_s, 0.1)
-        if self._retention.is_active:
+        if self._rooms.retention.is_active:
             return 0.0
         left_s = limit_s
-        waiting = (self._reserve_calls, self._subscriptions, self._event_stream, self._admission)
+        waiting = (self._reserve_calls, self._rooms.subscriptions, self._event_stream, self._admission)
         always = (state.retries, *waiting, state.gates)
         for timed in always if state.is_full else (*always, *self._timed_if_room):
             due = timed.next_due()
@@ -442,7 +281,7 @@ class Engine:
         state = self._state
         if self._commits.is_under_way or self.has_turn() or state.is_full or state.is_draining:
             return None
-        found = self._watchdog.look(now)
+        found = self._rooms.watchdog.look(now)
         if found is not None and found.is_overlooked:
             state.fronts.renew(name for name, _ in self._reserve_calls.plan(found.strategy).arms)
             state.note_news()
@@ -477,7 +316,7 @@ class Engine:
 
     def save_reservations(self, now: Now) -> None:
         """Turn what connections hold into leases that outlive a restart; takes effect with the next batch."""
-        self._leases.save(now)
+        self._rooms.leases.save(now)
 
     def fold_all(self) -> None:
         """Have the next batches fold everything, so that the stopped file tells the whole truth by itself."""

@@ -117,7 +117,7 @@ class Rig:
         # Only so is the order known in which leases and others are granted.
         descriptions.reserved = note  # type: ignore[method-assign]
         self.followed: list[tuple[m.NewSubmission, m.Created]] = []
-        completions = self.engine._completions
+        completions = self.engine._rooms.completions
         follow = completions.follow
 
         def note_follow_ups(peer: Peer, completion: m.Completion, now: Now) -> list[m.Created]:

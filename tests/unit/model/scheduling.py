@@ -72,7 +72,7 @@ class Scheduling(Consuming):
 
     def watch_engine(self) -> None:
         """Have the model told of each submission that a new engine makes by the clock, or cancels."""
-        desk = self.rig.engine._schedules
+        desk = self.rig.engine._rooms.schedules
         submit, cancel, fire, tick = desk._submit, desk._cancel, desk._fire, desk.tick
 
         def submitted(peer: Peer, new: m.NewSubmission, now: Now) -> m.Created:
@@ -216,7 +216,7 @@ class Scheduling(Consuming):
             assert not watched.fired & set(row.waiting)
 
     def _known_schedule(self, name: str) -> KnownSchedule | None:
-        return self.rig.idle_engine._schedules._table.get(name)
+        return self.rig.idle_engine._rooms.schedules._table.get(name)
 
     def _row(self, name: str) -> schedules.ScheduleRow:
         known = self._known_schedule(name)

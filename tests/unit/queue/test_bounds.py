@@ -67,9 +67,9 @@ def test_timers_end_with_the_reservations_calls_and_waits_that_they_were_for(rig
         rig.send(peer, m.CancelWait(waiting))
         rig.send(peer, m.CancelWait(results))
     rig.settle()
-    engine = rig.engine
+    rooms = rig.engine._rooms
     assert [
-        items_count(each._deadlines) for each in (engine._reservations, engine._reserve_calls, engine._subscriptions)
+        items_count(each._deadlines) for each in (rooms.reservations, rooms.reserve_calls, rooms.subscriptions)
     ] == [
         0,
         0,

@@ -91,7 +91,7 @@ def test_history_beyond_its_count_is_pruned_and_the_newest_rows_stay(rig: Rig) -
 
 def test_history_that_is_not_folded_is_never_pruned(rig: Rig) -> None:
     submission_id = complete_one_by_one(rig, 12)
-    rig.engine._retention._next = rig.now.mono
+    rig.engine._rooms.retention._next = rig.now.mono
     rig.tick()
     rig.settle()
     assert count(rig, "history") == 12

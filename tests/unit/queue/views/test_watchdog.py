@@ -26,10 +26,10 @@ def test_consumer_for_whom_nothing_waits_is_named_once(rig: Rig) -> None:
     rig.park(peer, strategy="SelectOnly(kind=a)")
     [found] = looks(rig, 30)
     assert (found.strategy, found.consumers, found.is_overlooked) == ("SelectOnly(kind=a)", [peer.consumer], False)
-    assert rig.engine._watchdog.unmatched == {"SelectOnly(kind=a)": None}
+    assert rig.engine._rooms.watchdog.unmatched == {"SelectOnly(kind=a)": None}
     rig.submit(1, metadata={"kind": "a"})
     assert looks(rig, 12) == []
-    assert rig.engine._watchdog.unmatched == {}
+    assert rig.engine._rooms.watchdog.unmatched == {}
 
 
 @pytest.mark.parametrize("strategy", ["OldestFirst", "SelectOnly(kind=a)"])
