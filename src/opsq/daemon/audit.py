@@ -20,7 +20,7 @@ AUDITED: frozenset[type[m.Message]] = frozenset(
         *(m.Pause, m.Resume, m.Limit, m.Unlimit, m.Weight, m.PutRules),
         *(m.Cancel, m.Remove, m.Requeue, m.Drop),
         *(m.ReleaseConsumer, m.Prune, m.Drain, m.Stop, m.Backup, m.Vacuum, m.Check),
-        *(m.CommitMove, m.ActivateMoved, m.GiveUpMoved),
+        *(m.CommitMove, m.ActivateMoved, m.GiveUpMoved, m.GiveUpSource),
     )
 )
 """Requests that change what others get, or the daemon; each is an act, whatever role it needs."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from opsq.metrics import Family
-    from opsq.wire.messages import DaemonState, ReplicaState, ShardState
+    from opsq.wire.messages import ArrivingState, DaemonState, ReplicaState, ShardState
 
 
 class CountsShape(Shape):
@@ -92,6 +92,22 @@ class ReplicaShape(Shape):
         return cls.from_message(state, owner=state.owner_epoch, restarts=state.restarts_count)
 
 
+class ArrivingShape(Shape):
+    """Submissions that are moving here from one source.
+
+    `source`: names its file, in 32 hexadecimal digits. `complete`: of how many everything is here.
+    """
+
+    source: str
+    submissions: int
+    complete: int
+
+    @classmethod
+    def of(cls, state: ArrivingState) -> Self:
+        """What the daemon says of a source."""
+        return cls.from_message(state, source=state.source.hex())
+
+
 class StatusDocument(Shape):
     """`opsq status`. `by` is empty without --by; `socket` is what was connected to, `socket_source` what chose it.
 
@@ -104,7 +120,8 @@ class StatusDocument(Shape):
     `takes_new`: whether submissions come in; false: it is being drained.
     `replica`: null: there is none.
     `departed`: submissions given away to other daemons, and not known to be handed out there; `arriving`: those that
-    are moving here. With one of them above 0, `opsq drain --to` was interrupted: run it again.
+    are moving here, and `arriving_from` those by source. With one of them above 0, `opsq drain --to` was interrupted:
+    run it again.
     """
 
     state: str
@@ -137,6 +154,7 @@ class StatusDocument(Shape):
     replica: ReplicaShape | None
     departed: int
     arriving: int
+    arriving_from: list[ArrivingShape]
     rate_per_s: float | UnsetType = UNSET
     left_s: float | UnsetType = UNSET
 
@@ -153,6 +171,7 @@ class StatusDocument(Shape):
             held_back=CauseShape.of(state.held_back),
             shards=[ShardShape.of(shard) for shard in state.shards],
             replica=None if state.replica is None else ReplicaShape.from_state(state.replica),
+            arriving_from=[ArrivingShape.of(each) for each in state.arriving_from],
             backlog=state.total.backlog_count,
         )
 

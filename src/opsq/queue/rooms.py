@@ -27,6 +27,7 @@ from opsq.queue.commits import Commits
 from opsq.queue.folding import Folding
 from opsq.queue.full_disk import FullDisk
 from opsq.queue.live_submission import LiveSubmission
+from opsq.queue.moves.giving_up import GivingUp
 from opsq.queue.moves.holds import Holds
 from opsq.queue.moves.listing import show_moves
 from opsq.queue.moves.source import MoveSource
@@ -91,7 +92,8 @@ class Rooms:
         self.reserve_calls = ReserveCalls(state, reservations)
         self.holds = holds = Holds(state, reservations, folding)
         source = MoveSource(state, holds, self._note_moved)
-        target = MoveTarget(state, folding, rule_changes, self.admission.check_room, self._note_active)
+        giving_up = GivingUp(state, folding)
+        target = MoveTarget(state, folding, rule_changes, self.admission.check_room, self._note_active, giving_up)
         self.pipelined = Pipelined(state, self.reserve_calls, reservations)
         chunk_requests = ChunkRequests(
             state, completions, self.failures, reservations, leases, self.reserve_calls, follow_ups
@@ -170,6 +172,7 @@ class Rooms:
             m.StageSlice: target.stage,
             m.ActivateMoved: target.activate,
             m.GiveUpMoved: target.give_up,
+            m.GiveUpSource: giving_up.of_source,
             m.ShowMoves: views.put_off(lambda peer, request, _: show_moves(state, peer, request)),
             m.PutRules: RuleReplacement(state, rule_changes).put,
             m.PutSchedule: desk.put,

@@ -105,6 +105,10 @@ class EngineState:
         """Whether submissions have moved to other daemons."""
         self.arriving: dict[int, Removed] = {}
         """Submissions that are moving here, which nobody sees yet; the counters of lanes include them."""
+        self.staging: set[int] = set()
+        """Of which a batch that has not ended keeps a slice, or gives all up."""
+        self.activating: set[int] = set()
+        """Which are active once a batch that has not ended is committed."""
         self.after_moves: list[Callable[[], None]] = []
         """What waits until held submissions have moved, or do not after all."""
         self.starts = meta.get_int(self.reader, "starts")

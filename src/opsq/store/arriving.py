@@ -34,8 +34,22 @@ def find(connection: apsw.Connection, submission_id: int) -> ArrivingRow | None:
     return None if row is None else ArrivingRow._make(row)
 
 
-def listed(connection: apsw.Connection, source: bytes, limit: int) -> list[ArrivingRow]:
-    """Those from one file that were not given up, the oldest first."""
+class ArrivingCount(NamedTuple):
+    """How many are on their way here from a file, and of how many everything is here."""
+
+    source: bytes
+    submissions_count: int
+    complete_count: int
+
+
+def counts(connection: apsw.Connection) -> list[ArrivingCount]:
+    """How many there are from each file."""
+    sql = "SELECT source, count(*), sum(next_slice IS NULL) FROM arriving WHERE NOT is_given_up GROUP BY source"
+    return [ArrivingCount._make(row) for row in connection.execute(sql)]
+
+
+def listed(connection: apsw.Connection, source: bytes, limit: int = -1) -> list[ArrivingRow]:
+    """Those from one file that were not given up, the oldest first; a negative limit: all."""
     sql = f"SELECT {_COLUMNS} FROM arriving WHERE source = ? AND NOT is_given_up ORDER BY submission_id LIMIT ?"
     return [ArrivingRow._make(row) for row in connection.execute(sql, (source, limit))]
 

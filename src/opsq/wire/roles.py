@@ -35,7 +35,7 @@ PERMITTED: dict[type[m.Message], frozenset[str]] = {
     **dict.fromkeys(
         (m.DriveMoves, m.AdmitMover, m.HoldForMove, m.ExportSlice, m.StageSlice, m.CommitMove, m.CancelMove), _OPERATORS
     ),
-    **dict.fromkeys((m.ActivateMoved, m.GiveUpMoved, m.ConfirmMoved, m.ShowMoves), _OPERATORS),
+    **dict.fromkeys((m.ActivateMoved, m.GiveUpMoved, m.GiveUpSource, m.ConfirmMoved, m.ShowMoves), _OPERATORS),
     **dict.fromkeys((m.Drain, m.Stop, m.Backup, m.Vacuum, m.Check), _OPERATORS),
 }
 """Each request with the roles of which one is needed."""

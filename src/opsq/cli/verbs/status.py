@@ -135,6 +135,10 @@ def _plain(document: StatusDocument, state: DaemonState) -> list[tuple[str, obje
         rows += [("replica_error", replica.error)] if replica.error else []
     if document.rate_per_s:
         rows += [("rate_per_s", round(document.rate_per_s, 3))]
+    rows += [
+        ("arriving_from", " ".join((each.source, f"submissions={each.submissions}", f"complete={each.complete}")))
+        for each in document.arriving_from
+    ]
     rows += [(f"submissions_{name}", count) for name, count in document.states.items()]
     rows += [("consumer", f"{c.consumer} reserved={c.reserved}") for c in document.consumers]
     rows += [("shard", " ".join(row[:3])) for row in shard_rows(state)]
@@ -185,6 +189,9 @@ def _drawing(caller: Caller, state: DaemonState, by: str | None, meter: Progress
     if state.departed_count or state.arriving_count:
         moving = f"{counted(state.departed_count, 'submission')} departed, {state.arriving_count} arriving"
         parts.append(Text(f"{moving}: a move is under way, or `opsq drain --to` is to be run again.", style="magenta"))
+    for each in state.arriving_from:
+        coming = f"{each.submissions_count} of them from {each.source.hex()}, {each.complete_count} complete"
+        parts.append(Text(f"{coming}: if that daemon is gone for good, see opsq-drain(1).", style="magenta"))
     if state.state == "full":
         parts.append(Text(str(full_disk(state)), style="magenta"))
     if state.replica is not None:

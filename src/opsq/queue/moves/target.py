@@ -15,6 +15,7 @@ from opsq.ids import SubmissionId, blocks_of
 from opsq.queue.batch import Batch, acting, nothing_to_undo
 from opsq.queue.folding import Folding
 from opsq.queue.live_submission import LiveSubmission
+from opsq.queue.moves.giving_up import GivingUp
 from opsq.queue.peer import Peer
 from opsq.queue.rule_changes import RuleChanges
 from opsq.queue.state import EngineState
@@ -51,20 +52,15 @@ class MoveTarget:
         rule_changes: RuleChanges,
         check_room: Callable[[int], None],
         on_active: Callable[[LiveSubmission, Now], None],
+        giving_up: GivingUp,
     ) -> None:
         self._state = state
         self._folding = folding
         self._rule_changes = rule_changes
         self._check_room = check_room
         self._on_active = on_active
-        state.arriving = dict(removals.on_the_way(state.reader))
+        self._giving_up = giving_up
         state.unique_keys.has_arriving = bool(state.arriving)
-        given_up = arriving.given_up(state.reader)
-        if given_up:
-            self._remove(given_up)
-        self._activating: set[int] = set()  # with a batch that has not ended
-        self._writing: set[int] = set()
-        """Of which a batch that has not ended keeps a slice, or gives all up."""
         self._drivers: dict[bytes, int] = {}
         """The only mover from each file of which one was heard since the start."""
 
@@ -109,10 +105,10 @@ class MoveTarget:
         if state.is_full:
             raise state.no_room()
         known = arriving.find(state.reader, request.submission_id)
-        if request.submission_id in self._writing:
+        if request.submission_id in self._state.staging:
             raise Conflict(cause="clearing", submission_id=request.submission_id)
         if known is not None and known.move != request.move and not known.is_given_up:
-            self._give_up([request.submission_id])
+            self._giving_up.give_up([request.submission_id])
         if known is not None and (known.move != request.move or known.is_given_up):
             raise Conflict(cause="clearing", submission_id=request.submission_id)
         if known is not None and (known.next_slice is None or request.number < known.next_slice):
@@ -127,7 +123,7 @@ class MoveTarget:
                 self._stage_rows(request, now)
         except (ValueError, msgspec.MsgspecError) as error:
             raise UsageError(cause="bad_slice", submission_id=request.submission_id, complaint=str(error)) from error
-        self._writing.add(request.submission_id)
+        self._state.staging.add(request.submission_id)
         state.batch.replies.append((peer, Changed(request.id, 1)))
 
     def _stage_header(self, peer: Peer, request: StageSlice, header: Header, now: Now) -> None:
@@ -160,7 +156,7 @@ class MoveTarget:
             removed = removals.Removed(row.request_key, hidden.lanes, row.chunks_total, *counts, keeps_content=True)
 
         def end(_: Now) -> None:
-            self._writing.discard(row.id)
+            self._state.staging.discard(row.id)
             state.unique_keys.release(unique_key, row.id)
 
         def settle(now: Now) -> None:
@@ -203,7 +199,7 @@ class MoveTarget:
             arriving.set_next(database.writer, submission_id, following)
 
         def end(_: Now) -> None:
-            self._writing.discard(submission_id)
+            self._state.staging.discard(submission_id)
 
         batch.add(end, end, write)
         batch.arrived += transfer.events_of(submission_id, found)
@@ -249,9 +245,9 @@ class MoveTarget:
         found: list[int] = []
         unknown: list[int] = []
         for submission_id in dict.fromkeys(ids):
-            if submission_id in self._activating:
+            if submission_id in self._state.activating:
                 continue
-            if submission_id in self._writing:
+            if submission_id in self._state.staging:
                 raise Conflict(cause="clearing", submission_id=submission_id)
             known = arriving.find(reader, submission_id)
             if known is not None and known.next_slice is None and not known.is_given_up:
@@ -269,7 +265,7 @@ class MoveTarget:
             moved.forget(database.writer, row.id)
 
         state.batch.hidden_count -= _unfinished(row)
-        self._activating.add(row.id)
+        self._state.activating.add(row.id)
         unique_key = _held_key(row)
         if unique_key is not None:
             until_start = row.unique_until == submissions.UNTIL_START
@@ -281,7 +277,7 @@ class MoveTarget:
                 self._rule_changes.put_weight(*pair, weight, by_submission=True)
 
     def _activation_is_over(self, row: SubmissionRow) -> None:
-        self._activating.discard(row.id)
+        self._state.activating.discard(row.id)
         self._state.unique_keys.release(row.unique_key, row.id)
 
     def _settle_active(self, row: SubmissionRow, now: Now) -> None:
@@ -301,52 +297,14 @@ class MoveTarget:
         submission.pins -= 1
         state.forget_if_over(submission)
 
-    def give_up(self, peer: Peer, request: GiveUpMoved, now: Now) -> None:
-        """Have what is here of submissions removed, though not their content, which is the source's.
+    def give_up(self, peer: Peer, request: GiveUpMoved, _: Now) -> None:
+        """Have what is here of submissions removed.
 
         Raises:
             Conflict: another mover is the only one.
         """
         self._check_driver(request.source, request.driver)
-        if not self._writing.isdisjoint(request.submission_ids):
-            [first, *_] = self._writing.intersection(request.submission_ids)
-            raise Conflict(cause="clearing", submission_id=first)
-        found = [
-            known
-            for one in dict.fromkeys(request.submission_ids)
-            if (known := arriving.find(self._state.reader, one)) is not None
-            and known.source == request.source
-            and not known.is_given_up
-            and one not in self._activating
-        ]
-        self._give_up(known.submission_id for known in found)
-        self._state.batch.replies.append((peer, Changed(request.id, len(found))))
-
-    def _give_up(self, submission_ids: Iterable[int]) -> None:
-        ids, batch = list(submission_ids), self._state.batch
-
-        def end(_: Now) -> None:
-            self._writing.difference_update(ids)
-
-        def write(database: Database, _: Batch) -> None:
-            for submission_id in ids:
-                arriving.give_up(database.writer, submission_id)
-
-        self._writing.update(ids)
-        batch.add(end, end, write)
-        self._remove(ids)
-
-    def _remove(self, ids: list[int]) -> None:
-        """Have what was given up removed, as soon as its history is folded: what is not can only be found by a scan."""
-        state, folding = self._state, self._folding
-
-        def remove(_: Now) -> None:
-            for submission_id in ids:
-                removed = state.arriving.pop(submission_id, None)
-                if removed is not None:
-                    state.removing[submission_id] = removed
-
-        state.batch.after.append(lambda _: folding.after(folding.last_seq, remove))
+        self._giving_up.of_mover(peer, request)
 
 
 def _driver_key(source: bytes) -> str:

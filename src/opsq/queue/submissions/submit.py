@@ -159,7 +159,7 @@ class Submitter:
         state = self._state
         if known is None:
             return
-        if known in state.arriving:
+        if known in state.arriving or known in state.staging:
             raise Conflict(cause="moving_here", submission_id=known)
         removed = state.removing.get(known)
         if removed is not None and removed.keeps_content:

@@ -22,9 +22,10 @@ from opsq.queue.submissions.admission import Admission
 from opsq.queue.views.dependency_graph import edges_around
 from opsq.queue.views.held_back import HeldBack
 from opsq.queue.views.watchdog import Watchdog
-from opsq.store import lanes, moved, submissions
+from opsq.store import arriving, lanes, moved, submissions
 from opsq.strategy.arms import SUBMISSION_KEY, Arm, Filter
 from opsq.wire.messages import (
+    ArrivingState,
     Attachment,
     Backoff,
     ConsumerState,
@@ -156,6 +157,7 @@ class Reports:
                 takes_new=state.takes_new,
                 departed_count=moved.unconfirmed_count(state.reader) if state.has_moved else 0,
                 arriving_count=len(state.arriving),
+                arriving_from=[ArrivingState(*row) for row in arriving.counts(state.reader)],
             ),
         )
 

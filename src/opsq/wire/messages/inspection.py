@@ -29,6 +29,7 @@ from opsq.wire.messages.fields import (
     StrategyText,
     Unsigned,
 )
+from opsq.wire.messages.moves import ArrivingState
 
 
 class Counts(Record):
@@ -186,6 +187,8 @@ class DaemonState(Message):
     """Submissions that were given away to other daemons, and are not known to be handed out there."""
     arriving_count: Count = 0
     """Submissions that are moving here, and not handed out yet."""
+    arriving_from: list[ArrivingState] = []
+    """The same by the file that they come from."""
 
 
 class Running(Message):

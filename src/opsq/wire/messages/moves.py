@@ -150,6 +150,26 @@ class GiveUpMoved(Message):
     driver: Count
 
 
+class GiveUpSource(Message):
+    """To the target: drop what is here of submissions from a file that is gone for good. → SourceGivenUp.
+
+    `with_complete`: also those of which everything is here. The source may have given these away, and then they are
+    nowhere else.
+    """
+
+    id: Id
+    source: RequestKey
+    with_complete: bool = False
+
+
+class SourceGivenUp(Message):
+    """Answer to GiveUpSource: how many are dropped, and how many from that file are still here."""
+
+    id: Id
+    count: Count
+    left_count: Count
+
+
 class ConfirmMoved(Message):
     """To the source: the target hands them out. → Changed."""
 
@@ -166,6 +186,14 @@ class ShowMoves(Message):
     id: Id
     source: RequestKey | None = None
     after: Id = 0
+
+
+class ArrivingState(Record):
+    """How many submissions are on their way here from a file, by its identity, and of how many everything is here."""
+
+    source: bytes
+    submissions_count: Count
+    complete_count: Count
 
 
 class DepartedSubmission(Record):
@@ -196,7 +224,8 @@ Requests = (
     | CancelMove
     | ActivateMoved
     | GiveUpMoved
+    | GiveUpSource
     | ConfirmMoved
     | ShowMoves
 )
-Replies = Driving | HeldForMove | ExportedSlice | Activated | Moves
+Replies = Driving | HeldForMove | ExportedSlice | Activated | SourceGivenUp | Moves

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from opsq.cli.caller import Caller
 from opsq.cli.verbs.status import status
-from opsq.wire.messages import UNREACHABLE, Counts, DaemonState, ShardState
+from opsq.wire.messages import UNREACHABLE, ArrivingState, Counts, DaemonState, ShardState
 
 COUNTS = Counts(None, 2, 90, 1, 9, 100, 2, 0)
 STATE = DaemonState(1, "1.0", 4711, "running", 7200.0, COUNTS, [], {}, [], 0, 2, 0.0, 0, 1, 0, 0, {})
@@ -87,3 +87,14 @@ def test_one_daemon_alone_has_no_shards(capsys: pytest.CaptureFixture[str]) -> N
     text = capsys.readouterr().out
     assert "pid 4711" in text
     assert "shard" not in text
+
+
+def test_what_arrives_is_told_by_its_source(capsys: pytest.CaptureFixture[str]) -> None:
+    state = replace(STATE, arriving_count=3, arriving_from=[ArrivingState(bytes(15) + b"\1", 3, 2)])
+    source = "0" * 31 + "1"
+    status(OfState(state), watch=False, by=None, interval_s=1.0)
+    assert f"arriving_from\t{source} submissions=3 complete=2" in capsys.readouterr().out.splitlines()
+    status(OfState(state, json=True), watch=False, by=None, interval_s=1.0)
+    assert json.loads(capsys.readouterr().out)["arriving_from"] == [{"source": source, "submissions": 3, "complete": 2}]
+    status(OfState(state).drawn(), watch=False, by=None, interval_s=1.0)
+    assert f"3 of them from {source}, 2 complete" in " ".join(capsys.readouterr().out.split())

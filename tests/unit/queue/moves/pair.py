@@ -61,6 +61,11 @@ class RigCaller:
 class StepMover(Mover):
     """A mover that takes its steps one by one."""
 
+    @property
+    def identity(self) -> bytes:
+        """Of the file of the source."""
+        return self._identity
+
     def hold(self, limit: int = 100, wait_s: float = WAIT_S) -> m.HeldForMove:
         request = m.HoldForMove(self._source.next_id(), 0, limit, wait_s, self._with_final)
         return self._source.call(request, m.HeldForMove)

@@ -60,6 +60,7 @@ class State(Gathering[m.Status, m.DaemonState]):
             takes_new=any(state.takes_new for state in states),
             departed_count=sum(state.departed_count for state in states),
             arriving_count=sum(state.arriving_count for state in states),
+            arriving_from=[each for state in states for each in state.arriving_from],
             replica=max(
                 (state.replica for state in states if state.replica is not None), key=_backwardness, default=None
             ),
