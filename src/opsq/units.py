@@ -52,6 +52,11 @@ def parse_duration(text: str) -> float:
     return seconds
 
 
+def parse_count(text: str) -> int | None:
+    """Parse a count, an index or a cursor; None: the text is none, or it has more digits than any has."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
 def parse_size(text: str) -> int:
     """Parse a size, into bytes: `K M G T`, also small or as `KiB`, are powers of 1024, `kB MB GB TB` of 1000.
 

@@ -14,6 +14,7 @@ from opsq.cli.lasting_connection import LastingConnection
 from opsq.cli.stopped_queue import asked
 from opsq.documents.asking import Asked
 from opsq.errors import UsageError
+from opsq.units import parse_count
 from opsq.wire.messages import EventRows, Events
 
 NOW, OLDEST = -1, -2
@@ -24,8 +25,8 @@ def cursor(origin: str, text: str) -> int:
     """A cursor, or a word in place of one."""
     if text in {"oldest", "now"}:
         return OLDEST if text == "oldest" else NOW
-    if text.isascii() and text.isdigit() and len(text) < 19:
-        return int(text)
+    if (place := parse_count(text)) is not None:
+        return place
     raise UsageError(f"{origin} {text}: give the cursor of an event, oldest or now.")
 
 

@@ -96,7 +96,11 @@ class Daemon:
         self._tokens = tokens
         self._connections = Connections(connection_limit, self._watch_use)
         self._departures = Departures(self._leave, self.loop.call_soon)
+        self.admit = self._connections.admit
+        self.may_linger = self._connections.may_linger
+        self.forget = self._connections.forget
         self._refusals = RefusalLog()
+        self.note_refusal = self._refusals.note
         self._audit = Audit(settings.audit_path)
         self._on_fatal = on_fatal
         self._may_end = may_end
@@ -221,18 +225,6 @@ class Daemon:
 
     # --- connections --------------------------------------------------------------------------------------
 
-    def admit(self, session: Session) -> OpsqError | None:
-        """Count a new connection; the error to send if there are too many."""
-        return self._connections.admit(session)
-
-    def may_linger(self, session: Session) -> bool:
-        """Whether one more refused connection may stay open until its peer has read the reason."""
-        return self._connections.may_linger(session)
-
-    def forget(self, session: Session) -> None:
-        """Drop a closed connection."""
-        self._connections.forget(session)
-
     def _watch_use(self) -> None:
         """Check after a while whether there still is no connection."""
         if self._unused_timer is None and not self.is_stopping:
@@ -252,10 +244,6 @@ class Daemon:
         self._connections.greeted[peer] = session
         _log.debug("%s connected", peer.consumer)
         return peer
-
-    def note_refusal(self, kind: str, text: str) -> None:
-        """Log that a connection was closed, unless too many are."""
-        self._refusals.note(kind, text)
 
     def note_act(self, session: Session, request: Request) -> None:
         """Write down what an operator did."""

@@ -12,7 +12,7 @@ from opsq.errors import UsageError
 from opsq.ids import SubmissionId, parse_submission_id
 from opsq.options import values
 from opsq.options.option import OneOf, Whole, argument, duration, option, option_set
-from opsq.units import parse_duration
+from opsq.units import parse_count, parse_duration
 from opsq.wire.messages import EVENTS, STATES, UNFINISHED_STATES, DeadFilter, HistoryFilter
 
 
@@ -151,6 +151,7 @@ def chunk_name(text: str) -> tuple[SubmissionId, int | None]:
     submission_id = parse_submission_id(submission_text)
     if not slash:
         return submission_id, None
-    if not (index_text.isascii() and index_text.isdigit() and len(index_text) < 19):
+    index = parse_count(index_text)
+    if index is None:
         raise UsageError(f"{text!r} names no chunk: write SUBMISSION/INDEX, as `opsq dead list` prints it.")
-    return submission_id, int(index_text)
+    return submission_id, index

@@ -7,7 +7,6 @@ how bytes move (process/), what is held or owed (polled_consumer.py), or how any
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import tempfile
 import time
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from opsq.client.core.held_block import Lost
 from opsq.client.core.prefetch import SlotPrefetch
+from opsq.client.core.transport import default_name
 from opsq.client.sync.chunk import Chunk
 from opsq.errors import (
     READER_ERRORS,
@@ -92,7 +92,7 @@ def consume(
 
     Effects: however it ends, no program goes on, and what has no verdict is given back.
     """
-    name = options.name or f"{socket.gethostname()}-{os.getpid()}"
+    name = options.name or default_name()
     with StopSignals() if signals is None else nullcontext(signals) as heard:
         claim = Claim(options.claim, os.urandom(16)) if options.claim else None
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import apsw
@@ -52,6 +52,13 @@ def find(connection: apsw.Connection, key: str, value: Value) -> int | None:
     """The lane of a pair; None when no submission has ever had it."""
     row = connection.execute("SELECT id FROM lane WHERE key = ? AND value = ?", (key, value)).fetchone()
     return int(row[0]) if row else None
+
+
+def find_all(connection: apsw.Connection, pairs: Mapping[str, Value]) -> tuple[int, ...] | None:
+    """The lanes of pairs; None when no submission has ever had one of them."""
+    found = [find(connection, key, value) for key, value in pairs.items()]
+    known = tuple(lane_id for lane_id in found if lane_id is not None)
+    return known if len(known) == len(found) else None
 
 
 def is_in_use(connection: apsw.Connection, key: str, value: Value | None) -> bool:

@@ -190,7 +190,7 @@ def counts_by_state(connection: apsw.Connection) -> dict[str, int]:
 
 
 def listed(
-    connection: apsw.Connection, states: list[str], lane_ids: list[int], before: int | None, limit: int
+    connection: apsw.Connection, states: list[str], lane_ids: Sequence[int], before: int | None, limit: int
 ) -> Iterator[tuple[SubmissionRow, About]]:
     """Submissions newest first, below id `before`, in any of `states` (empty: all) and in every lane of `lane_ids`."""
     bindings: list[int | str] = []

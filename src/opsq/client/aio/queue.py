@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -30,6 +29,7 @@ from opsq.client.core.operation_chunks import chunks_of
 from opsq.client.core.operations import formats
 from opsq.client.core.result_pages import CLOSED_REASON, NAMED_DEAD_COUNT, OnClose, check_on_close, failure
 from opsq.client.core.schedules import AsyncScheduleCalls
+from opsq.client.core.transport import default_name
 from opsq.client.shards.dialling import dial_plain
 from opsq.errors import Conflict, OpsqError, Unreachable, WorkFailed
 from opsq.ids import parse_submission_id
@@ -277,5 +277,5 @@ def connect_async(
         UsageError: a setting or the address cannot be understood.
     """
     target, found = find_daemon(address, state_dir=state_dir, token=token, shard_by=shard_by)
-    name = name or f"{socket.gethostname()}-{os.getpid()}"
+    name = name or default_name()
     return AsyncQueue(target, name=name, token=found, reconnect_s=reconnect_s)

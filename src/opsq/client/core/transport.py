@@ -93,6 +93,11 @@ def here() -> tuple[str, int]:
     return socket.gethostname()[:255], os.getpid()
 
 
+def default_name() -> str:
+    """The name of a consumer or producer that was given none."""
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
 def expect(reply: Reply, kind: type[R]) -> R:
     """The reply, if it is of the kind that the request asks for.
 

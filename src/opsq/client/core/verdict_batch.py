@@ -101,7 +101,6 @@ class VerdictBatch:
         results: Sequence[Result] | None = None,
         *,
         run_s: float = 0.0,
-        run_max_s: float | None = None,
         exit_status: int | None = None,
         then: Sequence[NewSubmission] = (),
     ) -> None:
@@ -110,7 +109,6 @@ class VerdictBatch:
         Args:
             results: one per chunk of `mask`, ascending; None: all empty.
             run_s: sum of their run times.
-            run_max_s: the longest; None: `run_s`.
             then: follow-ups, of one chunk.
 
         Raises:
@@ -136,7 +134,7 @@ class VerdictBatch:
             block.exit_status = exit_status
         block.done |= live
         block.run_s += run_s
-        block.run_max_s = max(block.run_max_s, run_s if run_max_s is None else run_max_s)
+        block.run_max_s = max(block.run_max_s, run_s)
         self.buffered_count += live.bit_count()
         if results:
             for result in results:

@@ -6,7 +6,6 @@ This file only puts the others together, and finds out where the daemon is.
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, Unpack
@@ -18,7 +17,7 @@ from opsq.client.core.consume_options import ConsumerOptions
 from opsq.client.core.events import EventCalls
 from opsq.client.core.maintenance import MaintenanceCalls
 from opsq.client.core.schedules import ScheduleCalls
-from opsq.client.core.transport import DIAL_S, Dial
+from opsq.client.core.transport import DIAL_S, Dial, default_name
 from opsq.client.sync.chunk import Chunk
 from opsq.client.sync.connection import Connection
 from opsq.client.sync.consumer import Consumer
@@ -164,5 +163,5 @@ def dial_to(
 ) -> Dial:
     """What opens connections for the arguments of `connect`."""
     target, token = find_daemon(address, state_dir=state_dir, token=token, shard_by=shard_by)
-    name = name or f"{socket.gethostname()}-{os.getpid()}"
+    name = name or default_name()
     return lambda: Connection.open(target, name=name, token=token)

@@ -20,6 +20,7 @@ from opsq.gateway.api.conditions import WAIT_LIMIT_S, Limit
 from opsq.gateway.api.endpoint import EVENT_STREAM, Endpoint
 from opsq.gateway.api.watching import HEADERS, HEARTBEAT_S, RETRY, server_sent
 from opsq.gateway.problems import opsq_problem
+from opsq.units import parse_count
 from opsq.wire import messages as m
 
 Cursor = Annotated[m.Id, Meta(description="Only events behind this cursor; without it, all that are kept.")]
@@ -79,10 +80,9 @@ async def follow_events(call: Call, query: StreamQuery, headers: StreamHeaders) 
     """
     since = query.since
     if headers.last_event_id:
-        text = headers.last_event_id
-        if not (text.isascii() and text.isdigit() and len(text) < 19):
+        since = parse_count(headers.last_event_id)
+        if since is None:
             raise UsageError("Last-Event-ID is no cursor.", hint="Send the `id` of an event of this stream.")
-        since = int(text)
     stream = _stream(call, since, list(query.kind))
     return StreamingResponse(stream, headers=HEADERS, media_type=EVENT_STREAM)
 

@@ -14,6 +14,7 @@ from opsq.client.core.administration import caller_name
 from opsq.errors import UsageError
 from opsq.gateway.page.views import metadata_of
 from opsq.ids import parse_submission_id
+from opsq.units import parse_count
 from opsq.wire import messages as m
 
 Form = Mapping[str, str]
@@ -43,10 +44,11 @@ def _resume(number: int, form: Form) -> m.Request:
 
 
 def _requeue(number: int, form: Form) -> m.Request:
-    index = form.get("index", "")
-    if index and not (index.isascii() and index.isdigit() and len(index) < 19):
+    given = form.get("index", "")
+    index = parse_count(given)
+    if given and index is None:
         raise UsageError("That is not a form of this page.")
-    return m.Requeue(number, parse_submission_id(form.get("id", "")), [int(index)] if index else None)
+    return m.Requeue(number, parse_submission_id(form.get("id", "")), None if index is None else [index])
 
 
 def _cancel(number: int, form: Form) -> m.Request:
@@ -78,7 +80,8 @@ ACTIONS = {
 
 def said(done: str) -> str:
     """What the page says of what was done: `NAME:COUNT` of an address, in words; "" if that is nothing."""
-    name, _, count = done.partition(":")
-    if name not in ACTIONS or not (count.isascii() and count.isdigit() and len(count) < 19):
+    name, _, text = done.partition(":")
+    count = parse_count(text)
+    if name not in ACTIONS or count is None:
         return ""
-    return ACTIONS[name].done.format(f"{int(count):,}") if int(count) else "Nothing has changed: it was so already."
+    return ACTIONS[name].done.format(f"{count:,}") if count else "Nothing has changed: it was so already."

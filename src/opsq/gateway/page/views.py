@@ -23,7 +23,7 @@ from opsq.gateway.page.rendering import now_ms
 from opsq.ids import SubmissionId, blocks_of, parse_submission_id
 from opsq.options.conditions import FINAL
 from opsq.strategy.tree import parse_pairs
-from opsq.units import parse_duration
+from opsq.units import parse_count, parse_duration
 from opsq.wire import messages as m
 
 
@@ -250,9 +250,10 @@ def _chunk(text: str) -> tuple[SubmissionId, int | None]:
 
 
 def _number(text: str) -> int:
-    if text.isascii() and text.isdigit() and len(text) < 19:
-        return int(text)
-    raise UsageError(f"{text!r:.80} is not a number.")
+    number = parse_count(text)
+    if number is None:
+        raise UsageError(f"{text!r:.80} is not a number.")
+    return number
 
 
 def _since(text: str) -> int | None:

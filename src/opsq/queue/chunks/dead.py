@@ -84,12 +84,11 @@ class DeadLetters:
 
     def _where(self, submission_id: int | None, conditions: DeadFilter) -> Where | None:
         """The conditions as the store knows them; None when a metadata pair has never been."""
-        found = [lanes.find(self._state.reader, key, value) for key, value in conditions.metadata.items()]
-        lane_ids = tuple(lane_id for lane_id in found if lane_id is not None)
+        lane_ids = lanes.find_all(self._state.reader, conditions.metadata)
         wanted = set(conditions.submission_ids)
         if submission_id is not None:
             wanted = wanted & {submission_id} if wanted else {submission_id}
-        if len(lane_ids) < len(found) or (submission_id is not None and not wanted):
+        if lane_ids is None or (submission_id is not None and not wanted):
             return None
         return Where(
             tuple(sorted(wanted)),

@@ -55,10 +55,7 @@ class UniqueUntilStart:
     def _not_granted(self, peer: Peer, reply: Reserved, _: OpsqError) -> None:
         peer.described.clear()
         for grant in reply.grants:
-            held = HeldChunks(
-                grant.submission_id, grant.block, grant.mask, reply.reservation_id, grant.attempt, grant.mask, grant.mac
-            )
-            part = self._reservations.find(held)
+            part = self._reservations.find(HeldChunks.of_grant(reply.reservation_id, grant))
             if part is not None:
                 self._reservations.free(part.submission, part.work, part.mask)
 

@@ -67,9 +67,8 @@ class HistoryView:
             raise UsageError(cause="unknown_event", name=unknown[0], names=", ".join(history.EVENTS))
         if conditions.index is not None and conditions.submission_id is None:
             raise UsageError(cause="chunk_without_submission")
-        found = [lanes.find(self._state.reader, key, value) for key, value in conditions.metadata.items()]
-        lane_ids = tuple(lane_id for lane_id in found if lane_id is not None)
-        if len(lane_ids) < len(found):
+        lane_ids = lanes.find_all(self._state.reader, conditions.metadata)
+        if lane_ids is None:
             return None
         return Where(
             conditions.submission_id,

@@ -92,15 +92,11 @@ class Reports:
         unknown = sorted(set(request.states) - set(submissions.STATES))
         if unknown:
             raise UsageError(cause="unknown_state", name=unknown[0], names=", ".join(submissions.STATES))
-        lane_ids = [lanes.find(state.reader, key, value) for key, value in request.metadata.items()]
-        if None in lane_ids:
+        lane_ids = lanes.find_all(state.reader, request.metadata)
+        if lane_ids is None:
             state.reply(peer, Listed(request.id, [], None))
             return
-        rows = list(
-            submissions.listed(
-                state.reader, request.states, [lane for lane in lane_ids if lane], request.before, request.limit
-            )
-        )
+        rows = list(submissions.listed(state.reader, request.states, lane_ids, request.before, request.limit))
         states = []
         for row, about in rows:
             submission = state.live.get(row.id) or (state.submission(row.id) if row.id in state.unfolded_done else None)

@@ -154,10 +154,10 @@ class Supervisor:
         """
         return self._start(next(argvs), Feed(b""), self._capture(), env, said, series=Series(argvs, goes_on))
 
-    def start_nothing(self, error: OpsqError | None = None, where: str = "") -> Child:
+    def start_nothing(self, error: OpsqError | None = None) -> Child:
         """Stand in for a child where none is needed, or where it failed before its start (`error`)."""
         child = Token()
-        self._finished.append(Finished(child, 0 if error is None else None, None, Output(b""), b"", 0.0, error, where))
+        self._finished.append(Finished(child, 0 if error is None else None, None, Output(b""), b"", 0.0, error))
         return child
 
     def start_lasting(

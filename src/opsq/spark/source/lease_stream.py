@@ -96,12 +96,7 @@ class LeaseStream:
         """Reserve up to `count` chunks by one lease, waiting for the first; earlier leases are no longer extended."""
         link = self._queue.link
         reply = link.call(Reserve(link.next_id(), count, self._strategy, wait_s, self._lease_s), Reserved)
-        self._taken = self._kept = [
-            HeldChunks(
-                grant.submission_id, grant.block, grant.mask, reply.reservation_id, grant.attempt, grant.mask, grant.mac
-            )
-            for grant in reply.grants
-        ]
+        self._taken = self._kept = [HeldChunks.of_grant(reply.reservation_id, grant) for grant in reply.grants]
         return self._kept
 
     def reclaim(self, held: list[HeldChunks]) -> list[HeldChunks]:
