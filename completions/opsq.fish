@@ -239,6 +239,8 @@ complete -c opsq -n '__opsq_at drain' -l to-token-file -r -F -d 'The token for t
 complete -c opsq -n '__opsq_at drain' -l patience -x -d 'With --to, revoke reservations that last longer than this.'
 complete -c opsq -n '__opsq_at drain' -s w -l wait -d 'Return when nothing is unfinished.'
 complete -c opsq -n '__opsq_at drain' -s t -l timeout -x -d 'Give up waiting after this long, with exit 124.'
+complete -c opsq -n '__opsq_at drain' -l give-up -x -d 'Drop what is moving here from a daemon that is gone for good.'
+complete -c opsq -n '__opsq_at drain' -l force -d 'With --give-up, drop also complete copies: there may be no others.'
 
 # opsq status
 complete -c opsq -n '__opsq_at status' -s w -l watch -d 'Refresh until Ctrl-C.'

@@ -211,7 +211,9 @@ _opsq() {
             '(-w --wait)-w[Return when nothing is unfinished.]' \
             '(-w --wait)--wait[Return when nothing is unfinished.]' \
             '(-t --timeout)-t+[Give up waiting after this long, with exit 124.]:D: ' \
-            '(-t --timeout)--timeout=[Give up waiting after this long, with exit 124.]:D: ' && ret=0
+            '(-t --timeout)--timeout=[Give up waiting after this long, with exit 124.]:D: ' \
+            '--give-up=[Drop what is moving here from a daemon that is gone for good.]:SOURCE: ' \
+            '--force[With --give-up, drop also complete copies\: there may be no others.]' && ret=0
           ;;
         status)
           _arguments -s -S $flags \

@@ -48,6 +48,14 @@ def test_wait_returns_when_nothing_is_unfinished(queue):
 def test_options_that_exclude_each_other_are_exit_2(queue):
     assert queue("drain", "--undo", "--wait").status == 2
     assert queue("drain", "--timeout", "1s").status == 2
+    assert queue("drain", "--force").status == 2
+
+
+def test_giving_up_a_source_of_which_nothing_is_here_changes_nothing(queue):
+    assert queue.ok("drain", "--give-up", "0" * 32, "--json").json == {"count": 0}
+    assert queue.ok("status", "--json").json["takes_new"] is True
+    ran = queue("drain", "--give-up", "other:7400")
+    assert (ran.status, "`opsq status` shows it" in ran.err) == (2, True)
 
 
 @pytest.fixture

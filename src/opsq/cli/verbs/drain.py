@@ -1,4 +1,7 @@
-"""The verb drain: has the daemon take no new submissions, and what is there worked off, or moved to another daemon."""
+"""The verb drain: has the daemon take no new submissions, and what is there worked off, or moved to another daemon.
+
+And, at that other daemon, ends a move whose source is gone. It must not know how submissions move.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,26 @@ import time
 from opsq.cli.caller import Caller
 from opsq.cli.lasting_connection import LastingConnection
 from opsq.cli.moving import Moving
+from opsq.cli.shard_options import are_sharded
 from opsq.documents.submissions import ChangedDocument
 from opsq.errors import Conflict, TimedOut, UsageError
-from opsq.options.option import duration, option
+from opsq.options.option import as_option, duration, option
 from opsq.units import counted
-from opsq.wire.messages import UNFINISHED_STATES, Changed, DaemonState, Drain, Status
+from opsq.wire.messages import UNFINISHED_STATES, Changed, DaemonState, Drain, GiveUpSource, SourceGivenUp, Status
 
 _LOOK_S = 0.5
+_SOURCE_DIGITS = 32
+
+
+def _source(origin: str, given: str) -> bytes:
+    """The identity of a file, as `opsq status` shows it."""
+
+    def parse(text: str) -> bytes:
+        if len(text) != _SOURCE_DIGITS:
+            raise ValueError(f"a source has {_SOURCE_DIGITS} hexadecimal digits; `opsq status` shows it")
+        return bytes.fromhex(text)
+
+    return bytes(as_option(origin, given, parse))
 
 
 def drain(
@@ -27,13 +43,26 @@ def drain(
     ),
     wait: bool = option("-w, --wait", "Return when nothing is unfinished."),
     timeout_s: float | None = option("-t, --timeout D", "Give up waiting after this long, with exit 124.", duration),
+    give_up: bytes | None = option(
+        "--give-up SOURCE", "Drop what is moving here from a daemon that is gone for good.", _source
+    ),
+    force: bool = option("--force", "With --give-up, drop also complete copies: there may be no others."),
 ) -> None:
     """Take no new submissions, and work off what is there.
 
     It holds until --undo, also after a restart. Follow-ups still come with the completions that they belong to.
     Schedules wait, as if no daemon ran. With --to, submissions move to another daemon instead: if that is interrupted,
     run it again.
+
+    If the daemon that submissions leave is lost meanwhile, use --give-up at the other one.
     """
+    if force and give_up is None:
+        raise UsageError("--force is for --give-up.")
+    if give_up is not None:
+        if undo or wait or to is not None:
+            raise UsageError("--give-up takes neither --undo nor --wait nor --to.")
+        _give_up(caller, give_up, force=force)
+        return
     if undo and (wait or to is not None):
         raise UsageError("--undo takes neither --wait nor --to.")
     if timeout_s is not None and not wait:
@@ -52,6 +81,37 @@ def drain(
         if wait:
             _wait(daemon, timeout_s)
     caller.conclude(ChangedDocument(count), None if moving is None else _failure(moving))
+
+
+def _give_up(caller: Caller, source: bytes, *, force: bool) -> None:
+    """Drop the copies that came from a source; without `force` only those that no source has given away."""
+    if are_sharded(caller):
+        raise UsageError(
+            "Submissions move to one daemon, and several were named.",
+            hint="Name the one to which they were moving with --address; its `opsq status` has the source.",
+        )
+    with caller.connect() as daemon:
+        given_up = daemon.call(GiveUpSource(daemon.next_id(), source, force), SourceGivenUp)
+    if given_up.count or not given_up.left_count:
+        caller.remark(f"Dropped {counted(given_up.count, 'submission')} that did not arrive.")
+    if force and given_up.count:
+        caller.warn("What that source had given away, and was not active here yet, is lost.")
+    caller.conclude(ChangedDocument(given_up.count), _left(given_up.left_count, force=force))
+
+
+def _left(count: int, *, force: bool) -> Conflict | None:
+    """Why some copies are still there."""
+    if not count:
+        return None
+    if force:
+        return Conflict(
+            f"{counted(count, 'submission')} from that source had work under way.", hint="Do this again in a moment."
+        )
+    return Conflict(
+        f"{counted(count, 'submission')} from that source arrived whole, and may be nowhere else: nothing was dropped"
+        " of that.",
+        hint="If that daemon can start once more, run `opsq drain --to` there. --force drops them for ever.",
+    )
 
 
 def _remark(caller: Caller, count: int, *, is_undo: bool) -> None:
