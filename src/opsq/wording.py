@@ -44,7 +44,10 @@ REFUSALS: dict[str, str] = {
     ),
     "clearing": "What came of submission {submission_id} before is still being dealt with.\nTry again in a moment.",
     "out_of_step": "This is not the slice of submission {submission_id} that comes next.\nRun `opsq drain --to` again.",
-    "bad_slice": "A slice of submission {submission_id} is malformed: {complaint}.",
+    "bad_slice": (
+        "What came of submission {submission_id} is malformed: {complaint}.\n"
+        "Look at the daemon that it is to leave with `opsq check`, and run the same opsq on both sides."
+    ),
     "arrived_before": "Submission {submission_id} is here already.",
     "moved_key_taken": (
         "Submission {submission_id} cannot move: submission {holder}, which has one of its keys, is there already.\n"

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+import apsw
 import msgspec
 
 from opsq.clock import Now
 from opsq.errors import Conflict, UsageError
-from opsq.ids import SubmissionId, blocks_of
+from opsq.ids import SubmissionId, shard_of
 from opsq.queue.batch import Batch, acting, nothing_to_undo
 from opsq.queue.folding import Folding
 from opsq.queue.live_submission import LiveSubmission
+from opsq.queue.moves import checks
 from opsq.queue.moves.giving_up import GivingUp
 from opsq.queue.peer import Peer
 from opsq.queue.rule_changes import RuleChanges
@@ -35,6 +37,9 @@ from opsq.wire.messages import (
     GiveUpMoved,
     StageSlice,
 )
+
+FAST_CLOCK_MS = 86_400_000
+"""The clock of a source may be fast by a day: ids that it has made are not larger than that."""
 
 
 class MoveTarget:
@@ -121,16 +126,15 @@ class MoveTarget:
                 self._stage_header(peer, request, transfer.decode_header(request.content), now)
             else:
                 self._stage_rows(request, now)
-        except (ValueError, msgspec.MsgspecError) as error:
-            raise UsageError(cause="bad_slice", submission_id=request.submission_id, complaint=str(error)) from error
+        except (ValueError, msgspec.MsgspecError, RecursionError) as error:
+            raise _bad_slice(request.submission_id, error) from error
         self._state.staging.add(request.submission_id)
         state.batch.replies.append((peer, Changed(request.id, 1)))
 
     def _stage_header(self, peer: Peer, request: StageSlice, header: Header, now: Now) -> None:
         state, header = self._state, _adapted(header, peer, now)
         row = header.row
-        if row.id != request.submission_id or not 0 <= row.frontier <= blocks_of(row.chunks_total):
-            raise ValueError("it is of another submission")
+        checks.check_header(header, request.submission_id, self._latest_at(row.id, now))
         self._check_new(header)
         unfinished = _unfinished(row)
         self._check_room(unfinished)
@@ -148,7 +152,7 @@ class MoveTarget:
             lanes.attach(writer, row.id, lane_ids)
             arriving.put(writer, row.id, request.source, request.move, unique_key, transfer.encode(header))
             if is_whole:
-                arriving.set_next(writer, row.id, None)
+                _end_arrival(writer, row)
             if header.idempotency_key is not None:
                 idempotency_keys.keep(writer, header.idempotency_key, row.id)
             counts = (row.chunks_completed, row.chunks_dead, row.chunks_skipped)
@@ -172,6 +176,12 @@ class MoveTarget:
             state.unique_keys.take(unique_key, row.id, until_start=False)
         state.batch.add(settle, end, write)
 
+    def _latest_at(self, submission_id: int, now: Now) -> int:
+        """When an id may have been made at the latest; one of ours that we did not give away could be the next."""
+        state = self._state
+        is_ours = shard_of(submission_id) == (state.shard or 0) and moved.find(state.reader, submission_id) is None
+        return now.wall - 1 if is_ours else now.wall + FAST_CLOCK_MS
+
     def _check_new(self, header: Header) -> None:
         """`Conflict` if the submission, or one of its keys, is known here."""
         reader, row = self._state.reader, header.row
@@ -192,11 +202,16 @@ class MoveTarget:
     def _stage_rows(self, request: StageSlice, now: Now) -> None:
         found = transfer.decode_slice(request.content)
         submission_id, batch = request.submission_id, self._state.batch
+        row = transfer.decode_header(arriving.header(self._state.reader, submission_id)).row
+        checks.check_slice(found, row)
         following = None if request.is_last else request.number + 1
 
         def write(database: Database, _: Batch) -> None:
             transfer.put(database.writer, submission_id, found, now.wall)
-            arriving.set_next(database.writer, submission_id, following)
+            if following is None:
+                _end_arrival(database.writer, row)
+            else:
+                arriving.set_next(database.writer, submission_id, following)
 
         def end(_: Now) -> None:
             self._state.staging.discard(submission_id)
@@ -310,6 +325,19 @@ class MoveTarget:
 def _driver_key(source: bytes) -> str:
     """Under which the number of the last mover from a file is in `meta`."""
     return f"move_driver {source.hex()}"
+
+
+def _end_arrival(writer: apsw.Connection, row: SubmissionRow) -> None:
+    """The last slice of a submission is in the file: `UsageError` unless its rows are what its counters say."""
+    try:
+        checks.check_whole(row, transfer.sums(writer, row.id))
+    except ValueError as error:
+        raise _bad_slice(row.id, error) from error
+    arriving.set_next(writer, row.id, None)
+
+
+def _bad_slice(submission_id: int, error: Exception) -> UsageError:
+    return UsageError(cause="bad_slice", submission_id=submission_id, complaint=str(error))
 
 
 def _held_key(row: SubmissionRow) -> str | None:

@@ -70,8 +70,9 @@ class StepMover(Mover):
         request = m.HoldForMove(self._source.next_id(), 0, limit, wait_s, self._with_final)
         return self._source.call(request, m.HeldForMove)
 
-    def export(self, held: m.HeldForMove) -> m.ExportedSlice:
-        return self._source.call(m.ExportSlice(self._source.next_id(), held.submission_ids[0]), m.ExportedSlice)
+    def export(self, held: m.HeldForMove, after: tuple[int, int, int] | None = None) -> m.ExportedSlice:
+        request = m.ExportSlice(self._source.next_id(), held.submission_ids[0], after)
+        return self._source.call(request, m.ExportedSlice)
 
     def stage_request(self, held: m.HeldForMove, part: m.ExportedSlice, number: int = 0) -> m.StageSlice:
         target, [first, *_] = self._target, held.submission_ids
@@ -95,6 +96,9 @@ class StepMover(Mover):
 
     def drop(self, held: m.HeldForMove) -> None:
         self._drop(held)
+
+    def give_up(self, held: m.HeldForMove) -> None:
+        self._give_up(held.submission_ids)
 
     def reconnect_target(self) -> None:
         """Go on after a crash of the target, as one that has not noticed anything would."""
