@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 
 from opsq.cli.caller import Caller
-from opsq.cli.output.installation_documents import DoctorDocument, FindingShape
+from opsq.cli.output.findings import conclude_findings
+from opsq.cli.output.installation_documents import FindingShape
 from opsq.daemon.doctor_access import Fact
-from opsq.errors import Conflict, OpsqError, UsageError
+from opsq.errors import OpsqError, UsageError
 from opsq.options.option import argument, option
 
 
@@ -20,11 +21,7 @@ def doctor(
     if programs and not cron:
         raise UsageError(f"opsq doctor {programs[0]}: programs are looked at with --cron only.")
     found = [FindingShape(*fact) for fact in (_of_cron(caller, programs) if cron else _of_machine(caller))]
-    rows = [("ok" if f.ok else "WRONG", f.check, f.detail, f.advice) for f in found]
-    caller.table(("", "check", "found", "what to do"), rows)
-    bad = [f.check for f in found if not f.ok]
-    failure = Conflict(f"{len(bad)} of {len(found)} checks found something wrong: {', '.join(bad)}.") if bad else None
-    caller.conclude(DoctorDocument(found), failure)
+    conclude_findings(caller, found)
 
 
 def _of_machine(caller: Caller) -> list[Fact]:

@@ -20,10 +20,8 @@ from opsq.client.core.worker_frames import (
     FromWorker,
     Interrupted,
     Lot,
-    Work,
 )
-from opsq.client.sync.child_process import END_S, ChildProcess, ended, exception_of
-from opsq.errors import NotFound
+from opsq.client.sync.child_process import END_S, ChildProcess, cut_off, ended, exception_of
 
 if TYPE_CHECKING:
     from opsq.client.sync.chunk import Chunk
@@ -85,16 +83,11 @@ class AwaitingProcess(ChildProcess):
         """Hand a chunk over; returns where its frames arrive, None: its submission was removed, or time is up."""
         with self._lock:
             self.prepare()
-            try:
-                described = self._describe(chunk.submission_id)
-            except NotFound:
+            work = self._work_for(chunk, lane)
+            if work is None or self._pipe is None:
                 return None
-            if self._pipe is None:
-                return None
-            is_known = described.submission_id == self._told_submission_id
-            self._told_submission_id = described.submission_id
             inbox = self._inboxes[lane] = queue.SimpleQueue()
-            self._send(Lot([Work(str(chunk.handle), None if is_known else described, lane)]))
+            self._send(Lot([work]))
             return inbox
 
     def say(self, frame: AttachmentIs | Cancel) -> None:
@@ -189,14 +182,7 @@ class Lane:
         others = f" and {frame.held_count - 1} more" if frame.held_count > 1 else ""
         code = frame.exit_code
         reason = frame.excess or told or f"The worker process {ended(code)} while it worked on the chunk{others}."
-        run_s = time.monotonic() - started_at
-        return Outcome(
-            None,
-            reason,
-            run_s=run_s,
-            exit_status=None if code < 0 else code,
-            signal=-code if code < 0 else None,
-        )
+        return cut_off(code, reason, started_at)
 
     def _next(self, chunk: Chunk, inbox: Inbox, timeout_s: float | None) -> Outcome | _End:
         """What has become of the chunk.

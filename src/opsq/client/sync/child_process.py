@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 import msgspec
 
 from opsq.client.core import worker_process
-from opsq.client.core.outcome import is_awaited
+from opsq.client.core.outcome import Outcome, is_awaited
 from opsq.client.core.process_memory import LOOK_S as MEMORY_LOOK_S
 from opsq.client.core.process_memory import used_bytes
 from opsq.client.core.worker_frames import (
@@ -34,10 +34,11 @@ from opsq.client.core.worker_frames import (
     Interrupted,
     Ready,
     ToWorker,
+    Work,
     decode_of_worker,
     encode,
 )
-from opsq.errors import Bug, UsageError, WorkFailed, from_code
+from opsq.errors import Bug, NotFound, UsageError, WorkFailed, from_code
 from opsq.units import format_size
 
 if TYPE_CHECKING:
@@ -265,6 +266,16 @@ class ChildProcess:
         while (left_s := end_at - time.monotonic()) > 0 and not self._is_given_up:
             time.sleep(min(left_s, _LOOK_S))
 
+    def _work_for(self, chunk: Chunk, lane: int = 0) -> Work | None:
+        """What to send for a chunk, with its submission if that is another than before; None: that was removed."""
+        try:
+            described = self._describe(chunk.submission_id)
+        except NotFound:
+            return None
+        is_known = described.submission_id == self._told_submission_id
+        self._told_submission_id = described.submission_id
+        return Work(str(chunk.handle), None if is_known else described, lane)
+
     def _is_alive(self) -> bool:
         with _making:
             return self._process is not None and self._process.is_alive()
@@ -315,6 +326,13 @@ def ended(exit_code: int) -> str:
         except ValueError:
             return f"was killed by signal {-exit_code}"
     return f"ended with exit status {exit_code}"
+
+
+def cut_off(exit_code: int, reason: str, began_at: float) -> Outcome:
+    """What became of a chunk that a process worked on when it ended."""
+    number = -exit_code if exit_code < 0 else None
+    exit_status = exit_code if number is None else None
+    return Outcome(None, reason, run_s=time.monotonic() - began_at, exit_status=exit_status, signal=number)
 
 
 def exception_of(frame: Interrupted) -> BaseException:

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from opsq.client.core.outcome import Outcome
-from opsq.client.core.worker_frames import AttachmentIs, AttachmentWanted, Interrupted, Lot, Work
-from opsq.client.sync.child_process import ChildProcess, ended, exception_of
-from opsq.errors import NotFound
+from opsq.client.core.worker_frames import AttachmentIs, AttachmentWanted, Interrupted, Lot
+from opsq.client.sync.child_process import ChildProcess, cut_off, ended, exception_of
 
 if TYPE_CHECKING:
     from opsq.client.sync.chunk import Chunk
@@ -57,13 +56,10 @@ class WorkerSlot(ChildProcess):
         """Send chunks, up to the first whose submission was removed; returns how many."""
         lot = []
         for chunk in chunks:
-            try:
-                described = self._describe(chunk.submission_id)
-            except NotFound:
+            work = self._work_for(chunk)
+            if work is None:
                 break
-            is_known = described.submission_id == self._told_submission_id
-            self._told_submission_id = described.submission_id
-            lot.append(Work(str(chunk.handle), None if is_known else described))
+            lot.append(work)
         if lot:
             self._send(Lot(lot))
         return len(lot)
@@ -89,10 +85,8 @@ class WorkerSlot(ChildProcess):
         self.hold(started_at)
         if self._is_given_up:
             return False, None
-        number = -exit_code if exit_code < 0 else None
         reason = self._excess or f"The worker process {ended(exit_code)} while it worked on the chunk."
-        run_s = time.monotonic() - started_at
-        return False, Outcome(None, reason, run_s=run_s, exit_status=None if number else exit_code, signal=number)
+        return False, cut_off(exit_code, reason, started_at)
 
     def _note(self, outcome: Outcome) -> None:
         run_s = outcome.run_s

@@ -14,11 +14,12 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from opsq.cli.caller import Caller
-from opsq.cli.output.installation_documents import DoctorDocument, FindingShape
+from opsq.cli.output.findings import conclude_findings
+from opsq.cli.output.installation_documents import FindingShape
 from opsq.cli.spark.data_sets import Chunking, daemon_options
 from opsq.cli.spark.job import Session, opened
 from opsq.client.sync.producer import Producer
-from opsq.errors import Conflict, OpsqError, UsageError, WorkFailed
+from opsq.errors import OpsqError, UsageError, WorkFailed
 from opsq.options.option import options
 from opsq.options.submission_options import Rules
 from opsq.runner.pool_options import ConsumeOptions
@@ -41,12 +42,7 @@ _VECTOR_ADVICE = (
 
 def doctor(caller: Caller, session: Session = options(Session)) -> None:
     """Check whether Spark can be used from here: versions, Java, ports, one row there and back; exits 5 if not."""
-    found = list(_findings(caller, session))
-    rows = [("ok" if finding.ok else "WRONG", finding.check, finding.detail, finding.advice) for finding in found]
-    caller.table(("", "check", "found", "what to do"), rows)
-    bad = [finding.check for finding in found if not finding.ok]
-    failure = Conflict(f"{len(bad)} of {len(found)} checks found something wrong: {', '.join(bad)}.") if bad else None
-    caller.conclude(DoctorDocument(found), failure)
+    conclude_findings(caller, list(_findings(caller, session)))
 
 
 def _findings(caller: Caller, session: Session) -> Iterator[FindingShape]:
