@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -90,7 +91,13 @@ class Moving:
         shard = target.welcome.shard or 0
         address = show_address(self._target)
         mover = Mover(
-            _Together(source), _Together(target), shard, address, with_final=self._with_final, wait_s=self._wait_s
+            _Together(source),
+            _Together(target),
+            shard,
+            address,
+            source_address=self._source_address(),
+            with_final=self._with_final,
+            wait_s=self._wait_s,
         )
         try:
             yield from mover.run()
@@ -111,6 +118,11 @@ class Moving:
                 f" {'it' if len(submission_ids) == 1 else 'them'}, among them {submission_ids[0]}: removed there since,"
                 " unless its file is older than that move."
             )
+
+    def _source_address(self) -> str:
+        """Where the source is, as somebody on the machine of the target reads it."""
+        source = address_of(self._caller.settings)
+        return f"{socket.gethostname()}:{os.path.abspath(source)}" if isinstance(source, str) else show_address(source)
 
     def _open(self) -> Connection:
         return Connection.open(self._target, name="mover", token=self._token)

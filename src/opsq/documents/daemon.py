@@ -95,12 +95,14 @@ class ReplicaShape(Shape):
 class ArrivingShape(Shape):
     """Submissions that are moving here from one source.
 
-    `source`: names its file, in 32 hexadecimal digits. `complete`: of how many everything is here.
+    `source`: names its file, in 32 hexadecimal digits. `complete`: of how many everything is here. `address`: where its
+    daemon was when the move began.
     """
 
     source: str
     submissions: int
     complete: int
+    address: str
 
     @classmethod
     def of(cls, state: ArrivingState) -> Self:

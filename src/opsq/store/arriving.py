@@ -5,12 +5,12 @@ Until then they are in the state `removed`, with all their rows, so that one tha
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import apsw
 
 from opsq.ids import SubmissionId
-from opsq.store import lanes, submissions
+from opsq.store import lanes, meta, submissions
 from opsq.store.dependencies import Edge
 from opsq.store.transfer import Header, Wait
 
@@ -35,17 +35,28 @@ def find(connection: apsw.Connection, submission_id: int) -> ArrivingRow | None:
 
 
 class ArrivingCount(NamedTuple):
-    """How many are on their way here from a file, and of how many everything is here."""
+    """How many are on their way here from a file, of how many everything is here, and where its daemon was."""
 
     source: bytes
     submissions_count: int
     complete_count: int
+    address: str
 
 
 def counts(connection: apsw.Connection) -> list[ArrivingCount]:
     """How many there are from each file."""
     sql = "SELECT source, count(*), sum(next_slice IS NULL) FROM arriving WHERE NOT is_given_up GROUP BY source"
-    return [ArrivingCount._make(row) for row in connection.execute(sql)]
+    rows: list[Any] = connection.execute(sql).fetchall()
+    return [ArrivingCount._make((*row, meta.get_text(connection, _address_key(row[0])))) for row in rows]
+
+
+def put_address(writer: apsw.Connection, source: bytes, address: str) -> None:
+    """Note where the daemon of a file is, for people."""
+    meta.put(writer, _address_key(source), address)
+
+
+def _address_key(source: bytes) -> str:
+    return f"move_source {source.hex()}"
 
 
 def listed(connection: apsw.Connection, source: bytes, limit: int = -1) -> list[ArrivingRow]:

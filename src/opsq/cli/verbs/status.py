@@ -136,7 +136,10 @@ def _plain(document: StatusDocument, state: DaemonState) -> list[tuple[str, obje
     if document.rate_per_s:
         rows += [("rate_per_s", round(document.rate_per_s, 3))]
     rows += [
-        ("arriving_from", " ".join((each.source, f"submissions={each.submissions}", f"complete={each.complete}")))
+        (
+            "arriving_from",
+            " ".join((each.source, f"submissions={each.submissions}", f"complete={each.complete}", each.address)),
+        )
         for each in document.arriving_from
     ]
     rows += [(f"submissions_{name}", count) for name, count in document.states.items()]
@@ -190,8 +193,9 @@ def _drawing(caller: Caller, state: DaemonState, by: str | None, meter: Progress
         moving = f"{counted(state.departed_count, 'submission')} departed, {state.arriving_count} arriving"
         parts.append(Text(f"{moving}: a move is under way, or `opsq drain --to` is to be run again.", style="magenta"))
     for each in state.arriving_from:
-        coming = f"{each.submissions_count} of them from {each.source.hex()}, {each.complete_count} complete"
-        parts.append(Text(f"{coming}: if that daemon is gone for good, see opsq-drain(1).", style="magenta"))
+        coming = f"{each.submissions_count} of them from {each.address}, {each.complete_count} complete"
+        way_out = f"if that daemon is gone for good, `opsq drain --give-up {each.source.hex()}`: see opsq-drain(1)"
+        parts.append(Text(f"{coming}; {way_out}.", style="magenta"))
     if state.state == "full":
         parts.append(Text(str(full_disk(state)), style="magenta"))
     if state.replica is not None:

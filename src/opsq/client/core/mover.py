@@ -91,6 +91,7 @@ class Mover:
         source, target: connections of operators.
         shard: of the target.
         address: of the target, for those who ask the source.
+        source_address: of the source, for the operator of the target.
         with_final: move also what has ended.
         wait_s: how long to wait for chunks that are reserved before their reservations are revoked, and for what other
             requests are changing before it is left.
@@ -101,12 +102,21 @@ class Mover:
     """
 
     def __init__(
-        self, source: MoveCaller, target: MoveCaller, shard: int, address: str, *, with_final: bool, wait_s: float
+        self,
+        source: MoveCaller,
+        target: MoveCaller,
+        shard: int,
+        address: str,
+        *,
+        source_address: str,
+        with_final: bool,
+        wait_s: float,
     ) -> None:
         self._source = source
         self._target = target
         self._shard = shard
         self._address = address
+        self._source_address = source_address
         self._with_final = with_final
         self._wait_s = wait_s
         self._driver = 0
@@ -144,7 +154,8 @@ class Mover:
         """Activate what the source has given away to this target, and have the rest of what is there removed."""
         source, target = self._source, self._target
         here = source.call(DriveMoves(source.next_id()), Driving)
-        there = target.call(AdmitMover(target.next_id(), here.identity, here.driver), Driving)
+        admit = AdmitMover(target.next_id(), here.identity, here.driver, self._source_address)
+        there = target.call(admit, Driving)
         self._driver, self._identity, self._target_identity = here.driver, here.identity, there.identity
         # No other mover commits anything any more, so all is known that the source has given away.
         departed = self._departed()

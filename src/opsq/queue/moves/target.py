@@ -75,14 +75,17 @@ class MoveTarget:
         Raises:
             Conflict: a later one is.
         """
-        source, number = request.source, request.driver
+        source, number, address = request.source, request.driver, request.address
         if number < self._driver(source):
             raise Conflict(cause="other_driver")
         self._drivers[source] = number
         batch = self._state.batch
-        batch.add(
-            nothing_to_undo, nothing_to_undo, lambda database, _: meta.put(database.writer, _driver_key(source), number)
-        )
+
+        def write(database: Database, _: Batch) -> None:
+            meta.put(database.writer, _driver_key(source), number)
+            arriving.put_address(database.writer, source, address)
+
+        batch.add(nothing_to_undo, nothing_to_undo, write)
         batch.replies.append((peer, Driving(request.id, moved.identity(self._state.reader), number)))
 
     def _driver(self, source: bytes) -> int:

@@ -28,12 +28,13 @@ class DriveMoves(Message):
 class AdmitMover(Message):
     """To the target: be the only one who moves submissions there from a file, by the number from DriveMoves. → Driving.
 
-    What comes of a mover with a lower number is refused from then on.
+    What comes of a mover with a lower number is refused from then on. `address`: of the source, for people.
     """
 
     id: Id
     source: RequestKey
     driver: Count
+    address: Annotated[str, Meta(max_length=1024)] = ""
 
 
 class Driving(Message):
@@ -189,11 +190,15 @@ class ShowMoves(Message):
 
 
 class ArrivingState(Record):
-    """How many submissions are on their way here from a file, by its identity, and of how many everything is here."""
+    """How many submissions are on their way here from a file, by its identity, and of how many everything is here.
+
+    `address`: where its daemon was, as the mover has it.
+    """
 
     source: bytes
     submissions_count: Count
     complete_count: Count
+    address: str = ""
 
 
 class DepartedSubmission(Record):

@@ -90,11 +90,15 @@ def test_one_daemon_alone_has_no_shards(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_what_arrives_is_told_by_its_source(capsys: pytest.CaptureFixture[str]) -> None:
-    state = replace(STATE, arriving_count=3, arriving_from=[ArrivingState(bytes(15) + b"\1", 3, 2)])
+    state = replace(STATE, arriving_count=3, arriving_from=[ArrivingState(bytes(15) + b"\1", 3, 2, "b:7400")])
     source = "0" * 31 + "1"
     status(OfState(state), watch=False, by=None, interval_s=1.0)
-    assert f"arriving_from\t{source} submissions=3 complete=2" in capsys.readouterr().out.splitlines()
+    assert f"arriving_from\t{source} submissions=3 complete=2 b:7400" in capsys.readouterr().out.splitlines()
     status(OfState(state, json=True), watch=False, by=None, interval_s=1.0)
-    assert json.loads(capsys.readouterr().out)["arriving_from"] == [{"source": source, "submissions": 3, "complete": 2}]
+    assert json.loads(capsys.readouterr().out)["arriving_from"] == [
+        {"source": source, "submissions": 3, "complete": 2, "address": "b:7400"}
+    ]
     status(OfState(state).drawn(), watch=False, by=None, interval_s=1.0)
-    assert f"3 of them from {source}, 2 complete" in " ".join(capsys.readouterr().out.split())
+    drawn = " ".join(capsys.readouterr().out.split())
+    assert "3 of them from b:7400, 2 complete" in drawn
+    assert f"opsq drain --give-up {source}" in drawn

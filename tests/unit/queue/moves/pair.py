@@ -127,7 +127,9 @@ class Pair:
     def mover(self, *, with_final: bool = False, wait_s: float = WAIT_S) -> StepMover:
         """A new mover, with connections of its own."""
         source, target = RigCaller(self, self.source), RigCaller(self, self.target)
-        return StepMover(source, target, SHARD, "there:7400", with_final=with_final, wait_s=wait_s)
+        return StepMover(
+            source, target, SHARD, "there:7400", source_address="here:7400", with_final=with_final, wait_s=wait_s
+        )
 
     def move(self, *, with_final: bool = False, wait_s: float = WAIT_S) -> StepMover:
         """Move all there is."""

@@ -68,7 +68,7 @@ def test_keys_of_a_copy_that_was_dropped_are_free_once_it_is_gone(pair: Pair, ke
 def test_status_counts_what_arrives_by_its_source(pair: Pair) -> None:
     pair.source.submit(1)
     mover, _ = stage_all(pair)
-    assert pair.target.status().arriving_from == [m.ArrivingState(mover.identity, 1, 1)]
+    assert pair.target.status().arriving_from == [m.ArrivingState(mover.identity, 1, 1, "here:7400")]
     assert pair.source.status().arriving_from == []
 
 
@@ -86,7 +86,7 @@ def test_incomplete_copies_of_a_source_that_is_gone_are_dropped_and_their_keys_a
     assert part.after is not None
     mover.stage(held, part)
     target = pair.target
-    assert target.status().arriving_from == [m.ArrivingState(mover.identity, 1, 0)]
+    assert target.status().arriving_from == [m.ArrivingState(mover.identity, 1, 0, "here:7400")]
     assert give_up(target, mover.identity) == (1, 0)
     pair.settle()
     assert target.status().arriving_from == []
