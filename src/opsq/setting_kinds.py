@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from opsq.ids import SHARD_MAX
 from opsq.units import (
     format_duration,
     format_number,
@@ -20,9 +21,6 @@ from opsq.units import (
     split_address,
     split_addresses,
 )
-
-SHARD_MAX = 1023
-"""The highest number of a shard: an id has 10 bits for it."""
 
 
 class Kind(msgspec.Struct, frozen=True):

@@ -42,6 +42,19 @@ def may_others_plant(folder: os.stat_result) -> bool:
     return not is_trusted(folder.st_uid) or bool(folder.st_mode & 0o022)
 
 
+def text_of_owner(path: str) -> str:
+    """Who has the nearest part of a path that can be looked at, for a message."""
+    while True:
+        try:
+            found = os.stat(path)
+            break
+        except OSError:
+            if path in {"", "/"}:
+                return ""
+            path = os.path.dirname(path)
+    return f": {path} belongs to uid {found.st_uid} and has mode {stat.S_IMODE(found.st_mode):04o}"
+
+
 # --- what is made in folders of others --------------------------------------------------------------------
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import stat
 from collections.abc import Callable
 from threading import Lock
 
@@ -23,7 +22,7 @@ from opsq.errors import (
 )
 from opsq.filesystem import is_no_room, room_left
 from opsq.units import counted
-from opsq.users import make_folder, open_file
+from opsq.users import make_folder, open_file, text_of_owner
 
 DESCRIPTORS_LIMIT = 64
 _SHARE = "Run this as the user of the daemon, or let a group share the queue: see opsq-security(7)."
@@ -66,7 +65,7 @@ def write_failure(path: str, error: OSError) -> OpsqError:
         )
     if isinstance(error, PermissionError):
         return ContentNotPermitted(
-            f"{path} may not be written by uid {os.geteuid()}{_owner_of(os.path.dirname(path))}.", hint=_SHARE
+            f"{path} may not be written by uid {os.geteuid()}{text_of_owner(os.path.dirname(path))}.", hint=_SHARE
         )
     return StoreNotVisible(f"Writing {path} failed: {error.strerror}.")
 
@@ -230,7 +229,7 @@ def read_failure(path: str | bytes, error: OSError) -> OpsqError:
     name = os.fsdecode(path)
     if isinstance(error, PermissionError):
         return ContentNotPermitted(
-            f"{name} may not be read by uid {os.geteuid()}{_owner_of(name)}.",
+            f"{name} may not be read by uid {os.geteuid()}{text_of_owner(name)}.",
             hint=_SHARE,
         )
     if error.errno in _OF_THIS_PROCESS:
@@ -238,19 +237,6 @@ def read_failure(path: str | bytes, error: OSError) -> OpsqError:
     if isinstance(error, FileNotFoundError):
         return ContentMissing(f"{name} is gone.")
     return ContentMissing(f"{name} cannot be read: {error.strerror}.")
-
-
-def _owner_of(path: str) -> str:
-    """Who has the nearest part of a path that can be looked at, for a message."""
-    while True:
-        try:
-            found = os.stat(path)
-            break
-        except OSError:
-            if path in {"", "/"}:
-                return ""
-            path = os.path.dirname(path)
-    return f": {path} belongs to uid {found.st_uid} and has mode {stat.S_IMODE(found.st_mode):04o}"
 
 
 def _check_identity(path: str | bytes, descriptor: int, identity: Identity) -> None:

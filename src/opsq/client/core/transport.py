@@ -19,7 +19,7 @@ from opsq.errors import NotPermitted, ProtocolError, Unreachable, UsageError
 from opsq.paths import SOCKET_PATH_LIMIT_BYTES, short_socket_owner
 from opsq.peer_credentials import peer_uid
 from opsq.units import counted
-from opsq.users import is_trusted, may_others_change
+from opsq.users import is_trusted, may_others_change, text_of_owner
 from opsq.wire.frames import encode_requests
 from opsq.wire.messages import ErrorReply, Reply, Request, Welcome
 
@@ -157,7 +157,7 @@ def connected_socket(address: Address) -> socket.socket:
         peer.connect(address)
     except PermissionError as error:
         peer.close()
-        raise NotPermitted(f"The socket {address} may not be used by this user{_owner_of(address)}.") from error
+        raise NotPermitted(f"The socket {address} may not be used by this user{text_of_owner(address)}.") from error
     except OSError as error:
         peer.close()
         several = " Of several sockets, each after the first begins with / or ./." if "," in address else ""
@@ -204,15 +204,3 @@ def _check_owner(peer: socket.socket, path: str) -> None:
             f"The process that listens at {path} belongs to uid {uid}, but the folder to uid {found.st_uid}.",
             hint="Nothing was sent. The owner of the folder should check its contents and its mode.",
         )
-
-
-def _owner_of(path: str) -> str:
-    """Who may use the nearest part of `path` that can be looked at, for a message."""
-    while path not in {"", "/"}:
-        try:
-            found = os.stat(path)
-        except OSError:
-            path = os.path.dirname(path)
-            continue
-        return f": {path} belongs to uid {found.st_uid} and has mode {stat.S_IMODE(found.st_mode):04o}"
-    return ""

@@ -18,6 +18,7 @@ from opsq.errors import Conflict, NotFound, OpsqError, StorageFull, UsageError
 from opsq.ids import mask_indexes
 from opsq.units import counted
 from opsq.wire.messages import (
+    NO_RESULTS,
     Complete,
     CompleteAndReserve,
     Completed,
@@ -49,7 +50,6 @@ UNANSWERED_LIMIT_COUNT = 1024
 _REASON_LIMIT = 16384
 _RESENT_IGNORED = frozenset({"reservation_lost", "already_finished"})
 _encode = msgspec.msgpack.Encoder().encode
-_NO_RESULTS = msgspec.Raw(b"\xc0")
 
 
 class FailedRun(NamedTuple):
@@ -121,7 +121,7 @@ class VerdictBatch:
         if not live:
             return
         if then:
-            packed = msgspec.Raw(_encode(results)) if results else _NO_RESULTS
+            packed = msgspec.Raw(_encode(results)) if results else NO_RESULTS
             completion = Completion(block.name(live), packed, run_s, run_s, exit_status, list(then))
             self._sealed.append((block, live, completion))
             self.buffered_count += 1
@@ -306,7 +306,7 @@ class VerdictBatch:
     def _seal(self, block: HeldBlock) -> None:
         """Make a completion of what is done of a block."""
         mask, block.done = block.done, 0
-        results = _NO_RESULTS
+        results = NO_RESULTS
         if block.results:
             kept, block.results = block.results, {}
             results = msgspec.Raw(_encode([kept.get(bit, b"") for bit in _bits(mask)]))

@@ -12,12 +12,11 @@ import cbor2
 import msgspec
 from msgspec import Meta
 
+from opsq.wire.messages import Id, Int64
+
 VERSION = "v0.30.3"
 """What clients are told: those of another version only warn."""
 
-_MOST = (1 << 63) - 1
-Id = Annotated[int, Meta(ge=0, le=_MOST)]
-Int64 = Annotated[int, Meta(ge=-_MOST - 1, le=_MOST)]
 Octets = list[Annotated[int, Meta(ge=0, le=255)]]
 PREFIX_LIMIT = 1024
 Prefix = Annotated[str, Meta(max_length=PREFIX_LIMIT)]

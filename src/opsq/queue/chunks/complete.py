@@ -21,9 +21,7 @@ from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
 from opsq.store import history
 from opsq.store.history import HistoryRow
-from opsq.wire.messages import Completion, Created, Refusal
-
-_NO_RESULTS = msgspec.Raw(b"\xc0")
+from opsq.wire.messages import NO_RESULTS, Completion, Created, Refusal
 
 
 class Completions:
@@ -102,7 +100,7 @@ class Completions:
             refusals.append(refusal(self._state, held, other, "already_finished"))
         if open_mask and not submission.is_open:
             refusals.append(refusal(self._state, held, open_mask, "reservation_lost"))
-        elif open_mask and open_mask != held.mask and completion.results != _NO_RESULTS:
+        elif open_mask and open_mask != held.mask and completion.results != NO_RESULTS:
             # Only whole rows of results are stored: the client sends the unfinished chunks again, alone.
             refusals.append(refusal(self._state, held, open_mask, "reservation_lost"))
         elif open_mask:
@@ -140,7 +138,7 @@ class Completions:
         if part is not None and part.reservation.is_lease:
             batch.leased[id(part)] = part
         submission.unfinished -= mask.bit_count()
-        if completion.results != _NO_RESULTS:
+        if completion.results != NO_RESULTS:
             batch.results.append((submission.id, work.index, mask, completion.results))
         run_s, run_max_s = completion.run_s, completion.run_max_s
         if not run_s and reservation is not None and reservation.is_lease:

@@ -22,8 +22,8 @@ from opsq.queue.chunks.reserve import ReserveCalls
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
 from opsq.wire import messages as m
+from opsq.wire.messages import NO_RESULTS
 
-_NO_RESULTS = msgspec.Raw(b"\xc0")
 _decode: Callable[[msgspec.Raw], list[Any]] = msgspec.msgpack.Decoder(m.ResultEntries).decode
 _decode_inline: Callable[[msgspec.Raw], list[bytes]] = msgspec.msgpack.Decoder(m.InlineEntries).decode
 
@@ -133,7 +133,7 @@ def _check_results(completions: list[m.Completion]) -> None:
     """Refuse results that nobody could read: they are stored as they came."""
     for completion in completions:
         results = completion.results
-        if results == _NO_RESULTS:
+        if results == NO_RESULTS:
             continue
         try:
             found = _decode_inline(results)

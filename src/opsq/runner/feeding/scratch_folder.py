@@ -5,7 +5,6 @@ This file must not know chunks or programs. The folder itself goes with `close`,
 
 from __future__ import annotations
 
-import errno
 import itertools
 import os
 import shutil
@@ -14,9 +13,7 @@ import tempfile
 from typing import BinaryIO
 
 from opsq.errors import OpsqError, Refused, StorageFull, WorkFailed
-from opsq.runner.process.pipes import Feed, Output, Range
-
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+from opsq.runner.process.pipes import NO_ROOM, Feed, Output, Range
 
 
 class ScratchFolder:
@@ -77,13 +74,13 @@ class ScratchFolder:
             self.remove(path)
             cause = error.__cause__
             # A feed takes every error for one of what it reads.
-            if isinstance(cause, OSError) and cause.errno in _NO_ROOM:
+            if isinstance(cause, OSError) and cause.errno in NO_ROOM:
                 raise self._unwritable(cause) from error
             raise
         return path
 
     def _unwritable(self, error: OSError) -> Refused:
-        kind = StorageFull if error.errno in _NO_ROOM else Refused
+        kind = StorageFull if error.errno in NO_ROOM else Refused
         return kind(
             f"A file for a program cannot be written in {self.folder}: {error.strerror}.",
             hint="Set TMPDIR to a folder with room for such files.",

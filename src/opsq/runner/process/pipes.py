@@ -31,7 +31,7 @@ SHARED_MIN_BYTES = 64 << 20
 
 _READ_BYTES = 1 << 18
 _PIPE_DEFAULT_BYTES = 1 << 16
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_SENDFILE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
@@ -289,7 +289,7 @@ class Capture:
             self._pieces.clear()
 
     def _unkept(self, error: OSError) -> Refused:
-        kind = StorageFull if error.errno in _NO_ROOM else Refused
+        kind = StorageFull if error.errno in NO_ROOM else Refused
         return kind(
             f"Output of a program cannot be kept in {self._spool_dir}: {error.strerror}, at byte {self.length}.",
             hint="Free some space there." if kind is StorageFull else "See that the folder exists and can be written.",

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql import types as t
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from opsq.content.result_joiner import size_of
 from opsq.errors import OpsqError, UsageError
 from opsq.spark.formats.decoder import combined, decoder, holds, sniff
 from opsq.spark.formats.schema_guess import schema_of
@@ -37,7 +38,6 @@ from opsq.spark.source.result_fetch import (
     indexed_places,
     runs,
     sample,
-    size_of,
 )
 from opsq.spark.source.source_options import ColumnOptions, ReadOptions
 

@@ -20,9 +20,10 @@ from pyspark.errors import AnalysisException
 
 from opsq.client.core.held_block import Result
 from opsq.content.file_io import make_stored_folder, open_stored
+from opsq.content.result_joiner import size_of
 from opsq.errors import UsageError
 from opsq.spark.formats.parquet_join import TAIL_BYTES, Piece, footer_length, join
-from opsq.spark.source.result_fetch import ResultReader, SourceSubmission, places, size_of
+from opsq.spark.source.result_fetch import ResultReader, SourceSubmission, places
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

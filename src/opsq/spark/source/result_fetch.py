@@ -18,6 +18,8 @@ from opsq.client.sync.queue import Queue
 from opsq.content.content_store import Store
 from opsq.content.manifest import decode as decode_content
 from opsq.content.manifest import input_note
+from opsq.content.result_joiner import content_of as content_in
+from opsq.content.result_joiner import size_of
 from opsq.errors import NotFinished, NotFound, WorkFailed
 from opsq.ids import BLOCK_CHUNKS, first_bits, mask_indexes
 from opsq.spark.formats.chunk_format import ChunkFormat, read_chunk_format
@@ -168,20 +170,13 @@ class ResultReader:
 
     def read(self, place: Result) -> bytes:
         """The bytes of a result, from wherever they are."""
-        if isinstance(place, bytes):
-            return place
-        return self.store.read_range(f"{self._source.folder}/{place[0]}", place[1], place[2])
+        return place if isinstance(place, bytes) else content_in(place, self.store, self._source.folder)
 
     def read_part(self, place: Result, offset: int, size: int) -> bytes:
         """Some bytes of a result."""
         if isinstance(place, bytes):
             return place[offset : offset + size]
         return self.read((place[0], place[1] + offset, size))
-
-
-def size_of(place: Result) -> int:
-    """The bytes that a result has."""
-    return len(place) if isinstance(place, bytes) else place[2]
 
 
 def first_result(queue: Queue, source: SourceSubmission) -> bytes:

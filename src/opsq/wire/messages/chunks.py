@@ -47,6 +47,9 @@ That is not in the type: msgspec 0.22 crashes on a union of bounded bytes and a 
 InlineEntries = Annotated[list[Annotated[bytes, Meta(max_length=RESULT_INLINE_BYTES)]], Meta(max_length=64)]
 """`ResultEntries` without large ones, which are most."""
 
+NO_RESULTS = msgspec.Raw(b"\xc0")
+"""MessagePack nil in place of `ResultEntries`: all are empty."""
+
 FOLLOW_UPS_LIMIT = 10_000
 """Follow-ups that one completion may have."""
 
@@ -130,7 +133,7 @@ class Completion(Record):
     """
 
     held: HeldChunks
-    results: msgspec.Raw = msgspec.Raw(b"\xc0")
+    results: msgspec.Raw = NO_RESULTS
     run_s: Duration = 0.0
     run_max_s: Duration = 0.0
     exit_status: ExitStatus | None = None
