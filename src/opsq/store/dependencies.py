@@ -175,6 +175,24 @@ def note_end(writer: apsw.Connection, submission_id: int, state: str, lane_ids: 
     )
 
 
+def note_arrived(writer: apsw.Connection, submission_ids: Iterable[int]) -> None:
+    """Submissions have come from another file: note who must be told, or be told themselves, of a pair that has ended.
+
+    A pair that they wait for may have ended here; and if they have ended, so may a pair of theirs that others wait for.
+    """
+    pairs = (
+        "SELECT ~target AS lane FROM json_each(?1) JOIN dependency ON submission_id = value "
+        "WHERE target < 0 AND outcome IS NULL "
+        "UNION SELECT lane_id FROM json_each(?1) JOIN submission_lane m ON m.submission_id = value "
+        "WHERE EXISTS (SELECT 1 FROM dependency WHERE target = ~m.lane_id AND outcome IS NULL)"
+    )
+    ids = json.dumps(list(submission_ids))
+    for lane_id in [int(row[0]) for row in writer.execute(pairs, (ids,))]:
+        outcome = _outcome(writer, ~lane_id)
+        if outcome is not None:
+            writer.execute("INSERT OR REPLACE INTO dependency_due VALUES (?, ?, 0)", (~lane_id, outcome))
+
+
 def has_due(connection: apsw.Connection) -> bool:
     """Whether somebody must be told of an end."""
     return connection.execute("SELECT 1 FROM dependency_due LIMIT 1").fetchone() is not None

@@ -21,7 +21,7 @@ from opsq.queue.moves.giving_up import GivingUp
 from opsq.queue.peer import Peer
 from opsq.queue.rule_changes import RuleChanges
 from opsq.queue.state import EngineState
-from opsq.store import arriving, idempotency_keys, lanes, meta, moved, removals, submissions, transfer
+from opsq.store import arriving, dependencies, idempotency_keys, lanes, meta, moved, removals, submissions, transfer
 from opsq.store.database import Database
 from opsq.store.submissions import SubmissionRow
 from opsq.store.transfer import Header
@@ -252,6 +252,16 @@ class MoveTarget:
                 self._activate_one(header, now)
             else:
                 clash = Conflict(cause="unique_key_clash", submission_id=row.id, holder=holder)
+
+        def write(database: Database, _: Batch) -> None:
+            dependencies.note_arrived(database.writer, found)
+
+        def settle(_: Now) -> None:
+            state.has_untold = dependencies.has_due(state.reader)
+            state.note_news()
+
+        if found:
+            state.batch.add(settle, nothing_to_undo, write)
         if clash is None:
             state.batch.replies.append((peer, Activated(request_id, len(headers), unknown)))
         else:

@@ -1,0 +1,50 @@
+"""Submissions that wait for a pair, part of which is elsewhere: they are told of its end where they come together."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from opsq.wire import messages as m
+from unit.model.rig import Rig
+from unit.queue.moves.pair import Pair, states
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    pair = Pair(tmp_path)
+    pair.target.keys = itertools.count(1000)  # other ones than at the source
+    yield pair
+    pair.close()
+
+
+def work_off(rig: Rig) -> None:
+    peer = rig.connect("worker")
+    for ticket in rig.reserve(peer, 10):
+        rig.complete(peer, ticket.held())
+    rig.disconnect(peer)
+
+
+def test_those_who_wait_for_a_pair_are_told_when_what_has_it_has_ended_at_the_target(pair: Pair) -> None:
+    target = pair.target
+    target.submit(1, metadata={"batch": 1})
+    work_off(target)
+    waiting = pair.source.submit(1, after=[m.Dependency(key="batch", value=1)])
+    assert pair.move().left == {}
+    pair.settle()
+    assert states(target)[waiting].state == "open"
+    pair.check()
+
+
+def test_those_who_wait_at_the_target_are_told_when_what_has_ended_comes_there(pair: Pair) -> None:
+    source, target = pair.source, pair.target
+    waiting = target.submit(1, after=[m.Dependency(key="batch", value=1)])
+    source.submit(1, metadata={"batch": 1})
+    work_off(source)
+    assert pair.move(with_final=True).left == {}
+    pair.settle()
+    assert states(target)[waiting].state == "open"
+    pair.check()
