@@ -58,17 +58,17 @@ def drain(
     """
     if force and give_up is None:
         raise UsageError("--force is for --give-up.")
-    if give_up is not None:
-        if undo or wait or to is not None:
-            raise UsageError("--give-up takes neither --undo nor --wait nor --to.")
-        _give_up(caller, give_up, force=force)
-        return
+    if give_up is not None and (undo or wait or to is not None):
+        raise UsageError("--give-up takes neither --undo nor --wait nor --to.")
     if undo and (wait or to is not None):
         raise UsageError("--undo takes neither --wait nor --to.")
     if timeout_s is not None and not wait:
         raise UsageError("--timeout is for --wait.")
     if to is None and (every or to_token_file is not None):
         raise UsageError("--all and --to-token-file are for --to.")
+    if give_up is not None:
+        _give_up(caller, give_up, force=force)
+        return
     moving = None if to is None else Moving(caller, to, to_token_file, with_final=every, wait_s=patience_s)
     with LastingConnection(caller) as daemon:
         if moving is None:
@@ -80,6 +80,8 @@ def drain(
             caller.remark(f"Moved {counted(count, 'submission')} to {to}.")
         if wait:
             _wait(daemon, timeout_s)
+        if not undo:
+            _warn_of_arriving(caller, daemon.call(Status(daemon.next_id()), DaemonState))
     caller.conclude(ChangedDocument(count), None if moving is None else _failure(moving))
 
 
@@ -119,6 +121,17 @@ def _remark(caller: Caller, count: int, *, is_undo: bool) -> None:
         caller.remark("It takes new submissions again." if count else "It was not being drained.")
     else:
         caller.remark("It takes no new submissions." if count else "It was being drained already.")
+
+
+def _warn_of_arriving(caller: Caller, state: DaemonState) -> None:
+    """What is on its way here is neither worked off nor moved on, and nobody sees it but in the status."""
+    arriving_count = sum(each.submissions_count for each in state.arriving_from)
+    if arriving_count:
+        sources = ", ".join(each.address for each in state.arriving_from)
+        caller.warn(
+            f"{counted(arriving_count, 'submission')} of other daemons ({sources}) did not arrive whole, or are"
+            " not active yet: run `opsq drain --to` there again; if one is gone for good, see --give-up."
+        )
 
 
 def _failure(moving: Moving) -> Conflict | None:

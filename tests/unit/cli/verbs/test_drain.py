@@ -1,4 +1,4 @@
-"""Giving up what was moving here: what is asked of the daemon, and what people and programs are told of the answer."""
+"""What is on its way to a daemon: drain says that it is there, and gives it up when that is asked for."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import json
 from typing import Any, Self
 
 import pytest
+from msgspec.structs import replace
 
 from opsq.cli.caller import Caller
 from opsq.cli.output.error_report import Exit
 from opsq.cli.verbs.drain import drain
 from opsq.errors import Conflict, UsageError
-from opsq.wire.messages import GiveUpSource, SourceGivenUp
+from opsq.wire.messages import ArrivingState, Changed, Counts, DaemonState, GiveUpSource, SourceGivenUp
 
 SOURCE = bytes(15) + b"\1"
+NOTHING = Counts(None, 0, 0, 0, 0, 0, 0, 0)
+STATE = DaemonState(1, "1.0", 4711, "running", 7200.0, NOTHING, [], {}, [], 0, 2, 0.0, 0, 1, 0, 0, {})
 
 
 class OfCopies(Caller):
@@ -21,8 +24,13 @@ class OfCopies(Caller):
 
     def __init__(self, dropped: int, left: int, **options: Any) -> None:
         super().__init__(options, frozenset())
-        self.answer = SourceGivenUp(1, dropped, left)
-        self.asked: list[GiveUpSource] = []
+        arriving = [ArrivingState(SOURCE, left, left, "b:7400")] if left else []
+        self.answers = {
+            SourceGivenUp: SourceGivenUp(1, dropped, left),
+            Changed: Changed(1, 1),
+            DaemonState: replace(STATE, arriving_count=left, arriving_from=arriving),
+        }
+        self.asked: list[Any] = []
 
     def connect(self, **_: Any) -> Any:
         return self
@@ -36,9 +44,12 @@ class OfCopies(Caller):
     def next_id(self) -> int:
         return 1
 
-    def call(self, request: GiveUpSource, kind: type[Any]) -> Any:
+    def call(self, request: Any, kind: type[Any]) -> Any:
         self.asked.append(request)
-        return self.answer
+        return self.answers[kind]
+
+    def close(self) -> None:
+        pass
 
 
 def give_up(caller: OfCopies, **options: Any) -> None:
@@ -65,6 +76,13 @@ def test_loss_that_was_asked_for_is_said_aloud(capsys: pytest.CaptureFixture[str
     give_up(caller, force=True)
     assert caller.asked == [GiveUpSource(1, SOURCE, True)]
     assert "is lost" in capsys.readouterr().err
+
+
+def test_daemon_that_is_drained_says_what_has_not_arrived_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    give_up(OfCopies(0, 2), give_up=None)
+    assert "2 submissions of other daemons (b:7400)" in capsys.readouterr().err
+    give_up(OfCopies(0, 0), give_up=None)
+    assert capsys.readouterr().err == ""
 
 
 def test_program_gets_how_many_were_dropped(capsys: pytest.CaptureFixture[str]) -> None:
