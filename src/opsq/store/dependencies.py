@@ -176,21 +176,23 @@ def note_end(writer: apsw.Connection, submission_id: int, state: str, lane_ids: 
 
 
 def note_arrived(writer: apsw.Connection, submission_ids: Iterable[int]) -> None:
-    """Submissions have come from another file: note who must be told, or be told themselves, of a pair that has ended.
+    """Submissions have come from another file: note who must be told, or be told themselves, of what has ended.
 
-    A pair that they wait for may have ended here; and if they have ended, so may a pair of theirs that others wait for.
+    What they wait for may have ended here, or was never here, unless it is still on its way; and if they have ended,
+    others may wait for them, or for a pair of theirs that has.
     """
-    pairs = (
-        "SELECT ~target AS lane FROM json_each(?1) JOIN dependency ON submission_id = value "
-        "WHERE target < 0 AND outcome IS NULL "
-        "UNION SELECT lane_id FROM json_each(?1) JOIN submission_lane m ON m.submission_id = value "
+    targets = (
+        "SELECT target FROM json_each(?1) JOIN dependency ON submission_id = value WHERE outcome IS NULL "
+        "AND target NOT IN (SELECT submission_id FROM arriving WHERE NOT is_given_up) "
+        "UNION SELECT target FROM json_each(?1) JOIN dependency ON target = value WHERE outcome IS NULL "
+        "UNION SELECT ~lane_id FROM json_each(?1) JOIN submission_lane m ON m.submission_id = value "
         "WHERE EXISTS (SELECT 1 FROM dependency WHERE target = ~m.lane_id AND outcome IS NULL)"
     )
     ids = json.dumps(list(submission_ids))
-    for lane_id in [int(row[0]) for row in writer.execute(pairs, (ids,))]:
-        outcome = _outcome(writer, ~lane_id)
+    for target in [int(row[0]) for row in writer.execute(targets, (ids,))]:
+        outcome = _outcome(writer, target)
         if outcome is not None:
-            writer.execute("INSERT OR REPLACE INTO dependency_due VALUES (?, ?, 0)", (~lane_id, outcome))
+            writer.execute("INSERT OR REPLACE INTO dependency_due VALUES (?, ?, 0)", (target, outcome))
 
 
 def has_due(connection: apsw.Connection) -> bool:
@@ -230,7 +232,7 @@ def tell(writer: apsw.Connection, limit: int, wall: int) -> tuple[list[Decided],
 
 def _decide(writer: apsw.Connection, edge: Edge, wall: int) -> Decided | None:
     is_met = _is_met(edge.needs, edge.on_failed, edge.outcome or "")
-    if not is_met and edge.on_failed == "keep":
+    if not is_met and edge.on_failed == "keep" and edge.outcome != REMOVED:
         return None
     writer.execute(
         "UPDATE dependency SET outcome = ? WHERE submission_id = ? AND target = ?",

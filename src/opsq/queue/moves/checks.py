@@ -172,6 +172,8 @@ def _check_state(header: Header) -> None:
         raise ValueError(f"state is {row.state}, and finished_at {row.finished_at}")
     if row.state == "scheduled" and row.not_before_at is None:
         raise ValueError("state is scheduled, and not_before_at is missing")
+    if row.state == "blocked" and (row.frontier or row.chunks_completed or row.chunks_dead or row.chunks_skipped):
+        raise ValueError("state is blocked, and work on it has begun")
     is_waiting = any(wait.outcome is None for wait in header.waits)
     if is_waiting != (row.state == "blocked"):
         raise ValueError(f"state is {row.state}, and of what it waits for {'some' if is_waiting else 'none'} is open")

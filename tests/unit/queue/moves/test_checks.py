@@ -98,7 +98,14 @@ HEADERS = {
     "end of an open one": (of_row(finished_at=1), "finished_at"),
     "chunks left in a final one": (of_row(state="failed", finished_at=1), "left"),
     "scheduled for no time": (of_row(state="scheduled"), "not_before_at"),
-    "blocked by nothing": (of_row(state="blocked"), "waits for"),
+    "blocked by nothing": (
+        of_row(state="blocked", frontier=0, chunks_completed=0, chunks_dead=0, chunks_skipped=0, chunks_dropped=0),
+        "waits for",
+    ),
+    "blocked though work has begun": (
+        lambda header: of_header(waits=[WAIT._replace(outcome=None)])(of_row(state="blocked")(header)),
+        "begun",
+    ),
     "waits though it is open": (of_header(waits=[WAIT._replace(outcome=None)]), "waits for"),
     "waits twice": (of_header(waits=[WAIT, WAIT]), "twice"),
     "waits for something else": (of_header(waits=[WAIT._replace(needs="luck")]), "needs"),
@@ -204,6 +211,46 @@ def test_rows_that_come_twice_are_kept_once(pair: Pair) -> None:
     assert sent.mover.activate(sent.held) == 1
     pair.settle()
     pair.check()
+
+
+@pytest.mark.parametrize("on_failed", ["cancel", "keep"])
+def test_submission_that_comes_without_what_it_waits_for_does_not_wait_for_ever(pair: Pair, on_failed: str) -> None:
+    rig = pair.source
+    first = rig.submit(1)
+    waiting = rig.submit(5, after=[m.Dependency(first)], on_failed_dependency=on_failed)
+    mover = pair.mover()
+    list(mover.recover())
+    held = mover.hold()
+    held.submission_ids[:] = [waiting]
+    mover.copy(held)
+    assert mover.activate(held) == 1
+    pair.settle()
+    assert pair.target.broken_rules() == []
+    found = states(pair.target)[waiting]
+    assert (found.state, found.reason) == ("cancelled", f"Submission {first}, which it waited for, was removed.")
+
+
+@pytest.mark.parametrize("is_ended", [False, True])
+def test_submission_that_is_active_before_what_it_waits_for_goes_on_waiting(pair: Pair, is_ended: bool) -> None:
+    rig = pair.source
+    first, other = rig.submit(1), rig.submit(1)
+    waiting = rig.submit(5, after=[m.Dependency(first, "ended"), m.Dependency(other)])
+    if is_ended:
+        rig.ask(rig.connect(), m.Cancel(next(rig.ids), first))
+    mover = pair.mover(with_final=True)
+    list(mover.recover())
+    held = mover.hold()
+    mover.copy(held)
+    for one in (waiting, other, first):
+        held.submission_ids[:] = [one]
+        assert mover.activate(held) == 1
+        pair.settle()
+        assert states(pair.target)[waiting].state == "blocked"
+    assert pair.target.broken_rules() == []
+    peer = pair.target.connect("worker")
+    for ticket in pair.target.reserve(peer, 10):
+        pair.target.complete(peer, ticket.held())
+    assert states(pair.target)[waiting].state == "open"
 
 
 def broken(value: Any, rng: random.Random) -> Any:
