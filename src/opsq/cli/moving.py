@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from opsq.cli.caller import Caller
-from opsq.client.core.address import ShardedAddress, address_of, find_daemon, show_address
+from opsq.client.core.address import ShardedAddress, address_of, find_daemon, show_address, token_in
 from opsq.client.core.mover import Mover, check_pair
 from opsq.client.core.transport import expect
 from opsq.client.sync.connection import Connection
@@ -177,7 +177,6 @@ def _beating(connections: Sequence[Connection]) -> Iterator[None]:
 
 def _read(path: str) -> str:
     try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return file.read().strip()
+        return token_in(path)
     except OSError as error:
         raise InputUnreadable(f"The token file {path} cannot be read: {error.strerror}.") from error

@@ -238,6 +238,16 @@ def find_daemon(
     return target, token
 
 
+def token_in(path: str) -> str:
+    """The token that stands in a file.
+
+    Raises:
+        OSError: it cannot be.
+    """
+    with open(path, encoding="ascii", errors="replace") as file:
+        return file.read().strip()
+
+
 def read_token(settings: Settings) -> str:
     """Return the token with which to say hello over TCP.
 
@@ -253,8 +263,7 @@ def read_token(settings: Settings) -> str:
     failure: OSError | None = None
     for path in (settings.token_file, *([] if is_by_flag else [settings.client_token_file])):
         try:
-            with open(path, encoding="ascii", errors="replace") as file:
-                return file.read().strip()
+            return token_in(path)
         except OSError as error:
             failure = failure or error
     reason = failure.strerror if failure else "not found"

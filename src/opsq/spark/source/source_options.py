@@ -13,6 +13,7 @@ from typing import Any, Literal, TypedDict, TypeVar, cast
 
 import msgspec
 
+from opsq.client.core.address import token_in
 from opsq.client.core.new_submission import RoomWait, SubmissionOptions
 from opsq.errors import UsageError
 from opsq.spark.source.rule_options import RULES, camel_case, read_rules
@@ -357,8 +358,7 @@ def _check_known(name: str, names: Iterable[str], what: str) -> None:
 
 def _read_token(path: str) -> str:
     try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return file.read().strip()
+        return token_in(path)
     except OSError as error:
         raise UsageError(f"The tokenFile {path} cannot be read: {error.strerror}.") from error
 

@@ -18,7 +18,7 @@ DESCRIBED_BYTES = 4 << 20
 """An answer to Describe ends with the submission with which its content becomes longer."""
 
 RuleChange = m.Pause | m.Resume | m.Limit | m.Unlimit | m.Weight
-Summed = m.ReleaseConsumer | m.Prune | m.Vacuum
+Summed = m.ReleaseConsumer | m.Prune | m.Vacuum | m.Requeue | m.Drop
 
 
 class Rule(Gathering[RuleChange, m.Changed]):
@@ -36,15 +36,11 @@ class Sum(Gathering[Summed, m.Changed]):
 
     def answer(self, answers: dict[int, m.Changed]) -> m.Changed:
         """What all have changed."""
-        return m.Changed(self.request.id, _sum(answers.values()))
+        return m.Changed(self.request.id, sum(changed.count for changed in answers.values()))
 
 
-class DeadSelection(Gathering[m.Requeue | m.Drop, m.Changed]):
+class DeadSelection(Sum):
     """Dead chunks of any submission, to be requeued or dropped."""
-
-    def answer(self, answers: dict[int, m.Changed]) -> m.Changed:
-        """What all have changed."""
-        return m.Changed(self.request.id, _sum(answers.values()))
 
     def _error(self, error: m.ErrorReply, replies: Iterable[m.Reply]) -> m.ErrorReply:
         """With what has been done at any shard."""
@@ -124,7 +120,3 @@ class Explained(Gathering[m.Explain, m.Explained]):
         return replace(
             chosen, id=self.request.id, notes=[*chosen.notes, note] if len(self.members.addresses) > 1 else chosen.notes
         )
-
-
-def _sum(answers: Iterable[m.Changed]) -> int:
-    return sum(changed.count for changed in answers)
