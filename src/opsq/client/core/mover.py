@@ -44,8 +44,8 @@ CLEARING_S = 0.05
 """How long to wait until the target is asked again that still removes what is left of an earlier attempt."""
 BUSY_S = 0.05
 """How long to wait until the source is asked again for what other requests are just changing."""
-_OF_ONE = frozenset({"moved_key_taken", "arrived_before"})
-"""Conflicts for which a submission stays at the source."""
+_OF_ONE = frozenset({"moved_key_taken", "arrived_before", "bad_slice"})
+"""Refusals for which a submission stays at the source."""
 
 
 def check_pair(source: Welcome, target: Welcome) -> None:
@@ -191,8 +191,8 @@ class Mover:
             try:
                 if held.submission_ids:
                     self._give(held)
-            except Conflict as error:
-                if error.cause == "other_driver":
+            except (Conflict, UsageError) as error:
+                if error.cause == "other_driver" or (isinstance(error, UsageError) and error.cause not in _OF_ONE):
                     raise
                 self._drop(held)
                 if error.cause in _OF_ONE and limit > 1:

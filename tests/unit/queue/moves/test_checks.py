@@ -253,6 +253,18 @@ def test_submission_that_is_active_before_what_it_waits_for_goes_on_waiting(pair
     assert states(pair.target)[waiting].state == "open"
 
 
+def test_broken_submission_stays_and_the_others_move(pair: Pair) -> None:
+    rig = pair.source
+    first, damaged, last = (rig.submit(3) for _ in range(3))
+    rig.database.writer.execute("UPDATE submission SET max_lost = -1 WHERE id = ?", (damaged,))
+    mover = pair.move()
+    assert list(mover.left) == [damaged]
+    assert "max_lost" in mover.left[damaged]
+    assert set(states(rig)) == {damaged}
+    assert set(states(pair.target)) == {first, last}
+    assert len(rig.reserve(rig.connect("worker"), 5)) == 1
+
+
 def broken(value: Any, rng: random.Random) -> Any:
     """Something that is like a value, with one leaf that is not."""
     if isinstance(value, dict) and value and rng.random() < 0.95:
