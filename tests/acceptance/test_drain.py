@@ -2,6 +2,9 @@
 
 import pytest
 
+from opsq.client.core.mover import Mover
+from opsq.client.sync.connection import Connection
+from opsq.wire.messages import CommitMove
 from waiting import wait_until
 
 
@@ -116,3 +119,47 @@ def test_daemon_that_cannot_be_moved_to_is_exit_2_and_says_why(queue):
     assert queue("drain", "--to", str(queue.folder / "none.sock")).status == 4
     assert queue("drain", "--all").status == 2
     assert queue.ok("status", "--json").json["takes_new"] is True
+
+
+class Killed(Exception):
+    """The mover is gone."""
+
+
+class KilledConnection:
+    """A connection of a mover that is killed when all is copied, before the source gives anything away."""
+
+    def __init__(self, socket):
+        self.connection = Connection.open(socket, name="mover")
+        self.next_id = self.connection.next_id
+
+    def call(self, request, kind):
+        if isinstance(request, CommitMove):
+            raise Killed
+        return self.connection.call(request, kind)
+
+    def call_all(self, requests, kind):
+        return [self.call(request, kind) for request in requests]
+
+
+def test_what_a_lost_source_was_moving_is_shown_and_given_up(queue, other):
+    queue.submit_lines(2, "--idempotency-key", "nightly")
+    sockets = [run("status", "--json").json["socket"] for run in (queue, other)]
+    source, target = map(KilledConnection, sockets)
+    mover = Mover(source, target, 5, sockets[1], source_address="lost:7400", with_final=False, wait_s=1.0)
+    with pytest.raises(Killed):
+        list(mover.run())
+    for each in (source, target):
+        each.connection.close()
+    [arriving] = other("status", "--json").json["arriving_from"]
+    identity = arriving.pop("source")
+    assert arriving == {"submissions": 1, "complete": 1, "address": "lost:7400"}
+    queue.file("in", b"another\n")
+    ran = other("submit", "in", "--idempotency-key", "nightly")
+    assert (ran.status, "is moving here" in ran.err) == (5, True)
+    assert "lost:7400" in other("drain").err
+    assert other("drain", "--undo").status == 0
+    ran = other("drain", "--give-up", identity, "--json")
+    assert (ran.status, ran.json["count"]) == (5, 0)
+    assert other("drain", "--give-up", identity, "--force", "--json").json == {"count": 1}
+    wait_until(lambda: other("submit", "in", "--idempotency-key", "nightly").status == 0)
+    assert other("check").status == 0

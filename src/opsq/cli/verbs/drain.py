@@ -129,8 +129,8 @@ def _warn_of_arriving(caller: Caller, state: DaemonState) -> None:
     if arriving_count:
         sources = ", ".join(each.address for each in state.arriving_from)
         caller.warn(
-            f"{counted(arriving_count, 'submission')} of other daemons ({sources}) did not arrive whole, or are"
-            " not active yet: run `opsq drain --to` there again; if one is gone for good, see --give-up."
+            f"{counted(arriving_count, 'submission')} from elsewhere ({sources}) still to be handed out here: run"
+            " `opsq drain --to` there again; if that daemon is gone for good, see --give-up."
         )
 
 

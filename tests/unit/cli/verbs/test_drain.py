@@ -80,7 +80,7 @@ def test_loss_that_was_asked_for_is_said_aloud(capsys: pytest.CaptureFixture[str
 
 def test_daemon_that_is_drained_says_what_has_not_arrived_whole(capsys: pytest.CaptureFixture[str]) -> None:
     give_up(OfCopies(0, 2), give_up=None)
-    assert "2 submissions of other daemons (b:7400)" in capsys.readouterr().err
+    assert "2 submissions from elsewhere (b:7400)" in capsys.readouterr().err
     give_up(OfCopies(0, 0), give_up=None)
     assert capsys.readouterr().err == ""
 
