@@ -93,7 +93,7 @@ class Rooms:
         self.holds = holds = Holds(state, reservations, folding)
         source = MoveSource(state, holds, self._note_moved)
         giving_up = GivingUp(state, folding)
-        target = MoveTarget(state, folding, rule_changes, self.admission.check_room, self._note_active, giving_up)
+        target = MoveTarget(state, folding, rule_changes, keys, self.admission.check_room, self._note_active, giving_up)
         self.pipelined = Pipelined(state, self.reserve_calls, reservations)
         chunk_requests = ChunkRequests(
             state, completions, self.failures, reservations, leases, self.reserve_calls, follow_ups

@@ -21,6 +21,7 @@ from opsq.queue.moves.giving_up import GivingUp
 from opsq.queue.peer import Peer
 from opsq.queue.rule_changes import RuleChanges
 from opsq.queue.state import EngineState
+from opsq.queue.submissions.keys import Keys
 from opsq.store import arriving, dependencies, idempotency_keys, lanes, meta, moved, removals, submissions, transfer
 from opsq.store.database import Database
 from opsq.store.submissions import SubmissionRow
@@ -55,6 +56,7 @@ class MoveTarget:
         state: EngineState,
         folding: Folding,
         rule_changes: RuleChanges,
+        keys: Keys,
         check_room: Callable[[int], None],
         on_active: Callable[[LiveSubmission, Now], None],
         giving_up: GivingUp,
@@ -62,6 +64,7 @@ class MoveTarget:
         self._state = state
         self._folding = folding
         self._rule_changes = rule_changes
+        self._keys = keys
         self._check_room = check_room
         self._on_active = on_active
         self._giving_up = giving_up
@@ -163,7 +166,8 @@ class MoveTarget:
             removed = removals.Removed(row.request_key, hidden.lanes, row.chunks_total, *counts, keeps_content=True)
 
         def end(_: Now) -> None:
-            self._state.staging.discard(row.id)
+            state.staging.discard(row.id)
+            self._keys.leave(row.request_key, header.idempotency_key)
             state.unique_keys.release(unique_key, row.id)
 
         def settle(now: Now) -> None:
@@ -175,6 +179,7 @@ class MoveTarget:
 
         # What the counters say from now on has no place in the backlog before it is active.
         state.batch.hidden_count += row.chunks_total - row.chunks_dead - row.chunks_skipped
+        self._keys.enter(row.request_key, header.idempotency_key, header.content, row.id)
         if unique_key is not None:
             state.unique_keys.take(unique_key, row.id, until_start=False)
         state.batch.add(settle, end, write)
@@ -193,9 +198,7 @@ class MoveTarget:
             raise Conflict(cause="clearing", submission_id=row.id)
         if there is not None:
             raise Conflict(cause="arrived_before", submission_id=row.id)
-        holder = submissions.by_request_key(reader, row.request_key)
-        if holder is None and header.idempotency_key is not None:
-            holder = idempotency_keys.by_idempotency_key(reader, header.idempotency_key)
+        holder = self._keys.holder(row.request_key, header.idempotency_key)
         unique_key = _held_key(row)
         if holder is None and unique_key is not None:
             holder = self._state.unique_keys.holder(unique_key)

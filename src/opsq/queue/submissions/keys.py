@@ -54,17 +54,24 @@ class Keys:
         if content != new.content:
             raise Conflict(cause="other_content", key=key.hex(), submission_id=known)
 
-    def enter(self, new: NewSubmission, submission_id: SubmissionId) -> None:
-        """A submission is part of a batch."""
-        self._by_request_key[new.request_key] = (submission_id, new.content)
-        if new.idempotency_key is not None:
-            self._by_idempotency_key[new.idempotency_key] = submission_id
+    def holder(self, request_key: bytes, idempotency_key: str | None) -> SubmissionId | None:
+        """The submission that has one of these keys, also one on its way here."""
+        known = self._by_request(request_key)
+        return self._by_idempotency(idempotency_key) if known is None and idempotency_key is not None else known
 
-    def leave(self, new: NewSubmission) -> None:
+    def enter(
+        self, request_key: bytes, idempotency_key: str | None, content: bytes, submission_id: SubmissionId
+    ) -> None:
+        """A submission is part of a batch."""
+        self._by_request_key[request_key] = (submission_id, content)
+        if idempotency_key is not None:
+            self._by_idempotency_key[idempotency_key] = submission_id
+
+    def leave(self, request_key: bytes, idempotency_key: str | None) -> None:
         """The batch of a submission has ended, one way or the other: the file tells."""
-        self._by_request_key.pop(new.request_key, None)
-        if new.idempotency_key is not None:
-            self._by_idempotency_key.pop(new.idempotency_key, None)
+        self._by_request_key.pop(request_key, None)
+        if idempotency_key is not None:
+            self._by_idempotency_key.pop(idempotency_key, None)
 
     def find(self, peer: Peer, request: Find) -> None:
         """Answer which submission a key has made; one that is being committed is reported after the commit."""

@@ -172,7 +172,7 @@ class Submitter:
         if known is not None:
             return Created(known, False)
         row = self._row(peer, new, now)
-        self._keys.enter(new, row.id)
+        self._keys.enter(new.request_key, new.idempotency_key, new.content, row.id)
         if new.unique_key is not None and (row.state != "completed" or new.after):
             state.unique_keys.take(new.unique_key, row.id, until_start=new.unique_until_start)
         self._admission.accept(batch, new.chunks_count)
@@ -287,7 +287,7 @@ class Submitter:
             self._delays.add(after(now.mono, remaining_ms / 1000), row.id)
 
     def _forget_keys(self, new: NewSubmission, row: SubmissionRow) -> None:
-        self._keys.leave(new)
+        self._keys.leave(new.request_key, new.idempotency_key)
         self._state.unique_keys.release(new.unique_key, row.id)
 
     def tick(self, now: Now) -> None:

@@ -89,6 +89,26 @@ def test_activation_names_what_lacks_its_unique_key_and_hands_out_the_others(pai
     pair.check()
 
 
+@pytest.mark.parametrize("stages_first", [True, False])
+def test_idempotency_key_makes_one_submission_though_another_with_it_is_staged_at_once(
+    pair: Pair, stages_first: bool
+) -> None:
+    pair.source.submit(10, idempotency_key="i")
+    mover, held = holding_mover(pair)
+    target = pair.target
+    stage = mover.stage_request(held, mover.export(held))
+    submit = m.Submit(next(target.ids), [m.NewSubmission(OTHER, 3, idempotency_key="i")])
+    peer = target.connect("mover")
+    first, second = (stage, submit) if stages_first else (submit, stage)
+    target.send(peer, first)
+    with pytest.raises(Conflict):
+        target.send(peer, second)
+    target.settle()
+    assert len(target.replies(peer, first.id)) == 1
+    assert len(target.rows("SELECT id FROM submission")) == 1
+    pair.check()
+
+
 # --- what is given up ---
 
 
