@@ -32,7 +32,7 @@ from opsq.daemon.heartbeats import Heartbeats
 from opsq.daemon.housekeeping import Housekeeping
 from opsq.daemon.listeners import Listeners
 from opsq.daemon.maintenance import perform
-from opsq.daemon.no_replica import replication_of
+from opsq.daemon.no_replica import NoReplica
 from opsq.daemon.patience import Patience
 from opsq.daemon.refusal_log import RefusalLog
 from opsq.daemon.request_backlog import RequestBacklog
@@ -52,6 +52,7 @@ from opsq.version import __version__
 from opsq.wire.messages import Backup, Check, DaemonState, Draining, Hello, Request, Stop, Vacuum
 
 if TYPE_CHECKING:
+    from opsq.daemon.replication import Replication
     from opsq.daemon.server_tls import ServerTls, TlsDoor
     from opsq.replica.ownership import Ownership
 
@@ -107,15 +108,7 @@ class Daemon:
         self._unused_timer: asyncio.TimerHandle | None = None
         self._committed = asyncio.Event()
         self._committer = Committer(database, engine, self.loop, self._on_committed, on_fatal)
-        self._replication = replication_of(
-            ownership,
-            settings,
-            database.log,
-            commits_count=lambda: self._committer.commits_count,
-            is_full=lambda: engine.is_full,
-            pulse_soon=self.pulse_soon,
-            on_fatal=on_fatal,
-        )
+        self._replication = NoReplica() if ownership is None else self._replicate(ownership)
         self._delivery = Delivery(
             engine,
             self._connections.greeted,
@@ -155,6 +148,19 @@ class Daemon:
         self._replication.start()
         self._watch_use()
         self.pulse_soon()
+
+    def _replicate(self, ownership: Ownership) -> Replication:
+        from opsq.daemon.replication import Replication
+
+        return Replication(
+            self.settings,
+            ownership,
+            self._database.log,
+            commits_count=lambda: self._committer.commits_count,
+            is_full=lambda: self.engine.is_full,
+            pulse_soon=self.pulse_soon,
+            on_fatal=self._on_fatal,
+        )
 
     def _check_place(self) -> None:
         try:
