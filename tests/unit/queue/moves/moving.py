@@ -182,7 +182,7 @@ class Moving(RuleBasedStateMachine):
         self.movers.append(SteppedMover(here, there, 0 if back else SHARD, with_final=with_final))
 
     @precondition(lambda self: self.movers)
-    @rule(number=NUMBERS, steps_count=st.integers(1, 12), commits=st.booleans())
+    @rule(number=NUMBERS, steps_count=st.integers(1, 30), commits=st.booleans())
     def step_mover(self, number: int, steps_count: int, commits: bool) -> None:
         one = self.movers[number % len(self.movers)]
         for _ in range(steps_count):
@@ -197,8 +197,10 @@ class Moving(RuleBasedStateMachine):
             self.end_mover(number)
 
     @precondition(lambda self: self.movers)
-    @rule(number=NUMBERS)
-    def kill_mover(self, number: int) -> None:
+    @rule(number=NUMBERS, luck=st.integers(1, 6))
+    def kill_mover(self, number: int, luck: int = 1) -> None:
+        if luck > 1:  # most are to come to something
+            return
         self.movers[number % len(self.movers)].kill()
         self.end_mover(number)
 
@@ -241,8 +243,10 @@ class Moving(RuleBasedStateMachine):
             self.is_begun[side] = False
             self.rigs[side].end(apsw.FullError("full"))
 
-    @rule(side=SIDES)
-    def crash(self, side: int) -> None:
+    @rule(side=SIDES, luck=st.integers(1, 4))
+    def crash(self, side: int, luck: int = 1) -> None:
+        if luck > 1:
+            return
         self.is_begun[side] = self.is_committed[side] = False
         self.sent[side].clear()
         self.tickets[side].clear()

@@ -33,8 +33,8 @@ SMALL = {
     (transfer, "SLICE_ROWS"): 3,
 }
 LENGTH, PART_RUNS = 150, 8
-STEPS = int(os.environ.get("OPSQ_TEST_STEPS", "1200"))
-SEED = os.environ.get("OPSQ_TEST_SEED", "1")
+STEPS = int(os.environ.get("OPSQ_TEST_STEPS", "2400"))
+SEED = os.environ.get("OPSQ_TEST_SEED", "9")
 
 
 def parts() -> list[str]:
