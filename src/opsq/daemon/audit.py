@@ -89,8 +89,16 @@ def _act(noted: _Noted) -> Act:
     kind = type(noted.request)
     defaults = dict(zip(reversed(kind.__struct_fields__), reversed(kind.__struct_defaults__), strict=False))
     given = {name: getattr(noted.request, name) for name in kind.__struct_fields__ if name != "id"}
-    what = ", ".join(f"{name}={value!r}" for name, value in given.items() if value != defaults.get(name, ...))
+    shown = {name: value for name, value in given.items() if value != defaults.get(name, ...)}
+    what = ", ".join(
+        f"{name}={value.hex() if isinstance(value, bytes) else repr(value)}" for name, value in shown.items()
+    )
     who = noted.who
     if not isinstance(who, str):
         who = "user unknown" if who is None else f"user {user_name(who)}"
     return Act(noted.at, who, noted.origin, noted.connection, kind.__name__, what[:_WHAT_CHARACTERS])
+
+
+def _shown(value: object) -> str:
+    """A value as it is read; bytes, which are identities, as hexadecimal digits, as `opsq status` has them."""
+    return value.hex() if isinstance(value, bytes) else repr(value)

@@ -53,7 +53,7 @@ def candidates(
 
 
 class Units:
-    """Finds what must move together, and remembers what cannot, as there is too much of it.
+    """Finds what must move together, and remembers what does not move for now.
 
     Attributes:
         rows_count: rows that were read so far; a statement counts as ten.
@@ -62,11 +62,21 @@ class Units:
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
         self._too_large: set[int] = set()
+        self._staying: set[int] = set()
         self.rows_count = 0
 
     def forget(self) -> None:
-        """What was too large may have become smaller."""
+        """What was too large may have become smaller, and the target may take what it has refused."""
         self._too_large.clear()
+        self._staying.clear()
+
+    def stay(self, submission_ids: Iterable[int]) -> None:
+        """Remember a unit that the target has refused, so that it is not tried again for each member."""
+        self._staying.update(submission_ids)
+
+    def stays(self, submission_id: int) -> bool:
+        """Whether it is in a unit that the target has refused."""
+        return submission_id in self._staying
 
     def unit_of(self, submission_id: int) -> list[int] | None:
         """A submission with all that must move with it, ascending; None: that is too much.

@@ -202,6 +202,7 @@ class Mover:
             else:
                 if held.submission_ids:
                     yield self._activate(held.submission_ids)
+                    limit = min(2 * limit, BATCH_SUBMISSIONS)
             after = held.next_after
 
     def _give(self, held: HeldForMove) -> None:

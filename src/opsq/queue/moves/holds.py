@@ -47,6 +47,8 @@ class Hold(msgspec.Struct, eq=False):
     deadline: MonoNs
     reply: HeldForMove
     with_final: bool
+    is_unit: bool
+    """It is all that must move with one submission, so its mover cannot ask for less."""
     stage: Stage = Stage.WAITING
 
 

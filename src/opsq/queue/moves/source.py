@@ -81,7 +81,7 @@ class MoveSource:
                 next_after = seen
                 break
             seen = submission_id
-            if submission_id not in chosen:
+            if submission_id not in chosen and not units.stays(submission_id):
                 unit = units.unit_of(submission_id)
                 if unit is None:
                     left.append(submission_id)
@@ -93,9 +93,10 @@ class MoveSource:
         if not chosen:
             state.reply(peer, reply)
             return
+        with_final = request.with_final or _any_final(chosen)
         deadline = after(now.mono, request.wait_s)
         self._holds.begin(
-            Hold(peer, reply.move, list(chosen.values()), deadline, reply, request.with_final or _any_final(chosen))
+            Hold(peer, reply.move, list(chosen.values()), deadline, reply, with_final, is_unit=request.limit == 1)
         )
         self._holds.tick(now)
 
@@ -133,7 +134,10 @@ class MoveSource:
         self._state.reply(peer, reply)
 
     def cancel(self, peer: Peer, request: CancelMove, _: Now) -> None:
-        """Free what is held."""
+        """Free what is held; if that is a unit, it is not found again before a mover begins anew."""
+        hold = self._holds.get(request.move, peer)
+        if hold is not None and hold.is_unit and len(hold.submissions) > 1:
+            self._units.stay(submission.id for submission in hold.submissions)
         self._state.reply(peer, Changed(request.id, self._holds.cancel(request.move, peer)))
 
     def commit(self, peer: Peer, request: CommitMove, now: Now) -> None:

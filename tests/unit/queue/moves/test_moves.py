@@ -209,6 +209,19 @@ def test_status_says_what_is_between_the_two(pair: Pair) -> None:
     assert len(pair.target.reserve(pair.target.connect())) == 1
 
 
+def test_unit_that_the_target_refuses_is_tried_with_others_and_alone_and_not_for_each_member(pair: Pair) -> None:
+    kept = pair.source.submit(1, unique_key="only")
+    waiting = [pair.source.submit(1, after=[m.Dependency(kept)]) for _ in range(5)]
+    free = pair.source.submit(1)
+    pair.target.submit(1, unique_key="only")
+    mover = pair.move()
+    assert set(mover.left) == {kept, *waiting}
+    assert free in states(pair.target)
+    assert pair.calls.count("CancelMove") == 4  # in each of two passes, of which the second finds no more to move
+    pair.settle()
+    pair.check()
+
+
 def test_submission_whose_key_is_taken_at_the_target_stays_and_the_others_move(pair: Pair) -> None:
     kept, *others = (pair.source.submit(1, unique_key=key) for key in ("only", "free", None))
     pair.target.submit(1, unique_key="only")
