@@ -18,6 +18,7 @@ from opsq.queue.folding import Folding
 from opsq.queue.live_submission import LiveSubmission
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
+from opsq.store import dependencies
 from opsq.store.submissions import FINAL_STATES
 from opsq.wire.messages import ChunkMask, ErrorReply, HeldForMove, Revoked
 
@@ -166,12 +167,15 @@ class Holds:
         return self._next_look if is_waiting else None
 
     def _look(self, hold: Hold, now: Now) -> None:
+        state = self._state
+        if state.has_untold:
+            return  # ends of others may change them
         for submission in list(hold.submissions):
-            if submission.state in FINAL_STATES and not hold.with_final and not submission.is_closing:
+            has_ended = submission.state in FINAL_STATES and not submission.is_closing
+            # One that waits on all the same moves with it: at the target, what is not there counts as removed.
+            if has_ended and not hold.with_final and not dependencies.is_awaited(state.reader, submission.id):
                 hold.submissions.remove(submission)
                 self._free(submission, was_still=False)
-        if self._state.has_untold:
-            return  # ends of others may change them
         busy = [submission for submission in hold.submissions if not _is_at_rest(submission)]
         if not busy:
             self._hold_still(hold)

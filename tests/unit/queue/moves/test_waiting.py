@@ -48,3 +48,18 @@ def test_those_who_wait_at_the_target_are_told_when_what_has_ended_comes_there(p
     pair.settle()
     assert states(target)[waiting].state == "open"
     pair.check()
+
+
+def test_those_who_wait_on_for_what_has_ended_while_it_was_held_move_with_it(pair: Pair) -> None:
+    source, target = pair.source, pair.target
+    expiring = source.submit(1, expires_s=1.0)
+    waiting = source.submit(1, after=[m.Dependency(expiring)], on_failed_dependency="keep")
+    source.reserve(source.connect("worker"))
+    assert pair.move().left == {}
+    pair.settle()
+    assert {one: state.state for one, state in states(target).items()} == {expiring: "expired", waiting: "blocked"}
+    target.ask(target.connect(), m.Requeue(next(target.ids), expiring))
+    pair.settle()
+    work_off(target)
+    assert states(target)[waiting].state == "open"
+    pair.check()
