@@ -43,7 +43,8 @@ TOGETHER_SUBMISSIONS = 16
 CLEARING_S = 0.05
 """How long to wait until the target is asked again that still removes what is left of an earlier attempt."""
 BUSY_S = 0.05
-"""How long to wait until the source is asked again for what other requests are just changing."""
+"""How long to wait until the source is asked again for what was just changing."""
+_KEPT_CHANGING = "Other requests kept changing it."
 _OF_ONE = frozenset({"moved_key_taken", "arrived_before", "bad_slice"})
 """Refusals for which a submission stays at the source."""
 
@@ -93,8 +94,8 @@ class Mover:
         address: of the target, for those who ask the source.
         source_address: of the source, for the operator of the target.
         with_final: move also what has ended.
-        wait_s: how long to wait for chunks that are reserved before their reservations are revoked, and for what other
-            requests are changing before it is left.
+        wait_s: how long to wait for chunks that are reserved before their reservations are revoked, and for what is
+            changing before it is left.
 
     Attributes:
         left: submissions that cannot move, each with why.
@@ -122,7 +123,8 @@ class Mover:
         self._driver = 0
         self._identity = b""
         self._target_identity = b""
-        self._busy: set[int] = set()
+        self._busy: dict[int, str] = {}
+        """What cannot move just now, each with why."""
         self.left: dict[int, str] = {}
         self.unknown: list[int] = []
 
@@ -145,7 +147,7 @@ class Mover:
             if not count and not self._busy:
                 return
             if not count and time.monotonic() >= until:
-                self.left |= dict.fromkeys(sorted(self._busy), "Other requests kept changing it.")
+                self.left |= self._busy
                 return
             if not count:
                 time.sleep(BUSY_S)
@@ -187,7 +189,7 @@ class Mover:
             request = HoldForMove(self._source.next_id(), after, limit, self._wait_s, self._with_final)
             held = self._source.call(request, HeldForMove)
             self.left |= dict.fromkeys(held.left, "Too many submissions wait for it, or it for too many.")
-            self._busy.update(held.busy)
+            self._busy |= dict.fromkeys(held.busy, _KEPT_CHANGING)
             try:
                 if held.submission_ids:
                     self._give(held)
@@ -198,7 +200,8 @@ class Mover:
                 if error.cause in _OF_ONE and limit > 1:
                     limit = 1  # the others of this batch can move
                     continue
-                self.left |= dict.fromkeys(held.submission_ids, error.message)
+                refused = self.left if error.cause in _OF_ONE else self._busy
+                refused |= dict.fromkeys(held.submission_ids, error.message)
             else:
                 if held.submission_ids:
                     yield self._activate(held.submission_ids)

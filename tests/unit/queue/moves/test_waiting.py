@@ -63,3 +63,14 @@ def test_those_who_wait_on_for_what_has_ended_while_it_was_held_move_with_it(pai
     work_off(target)
     assert states(target)[waiting].state == "open"
     pair.check()
+
+
+def test_one_that_comes_during_a_move_to_wait_for_what_moves_is_moved_with_it(pair: Pair) -> None:
+    source, target = pair.source, pair.target
+    awaited = source.submit(1)
+    new = m.NewSubmission(source.request_key(), 1, after=[m.Dependency(awaited)])
+    pair.beside = (m.CommitMove, lambda: source.send(source.connect(), m.Submit(next(source.ids), [new])))
+    assert pair.move().left == {}
+    assert states(source) == {}
+    assert sorted(state.state for state in states(target).values()) == ["blocked", "open"]
+    pair.check()
