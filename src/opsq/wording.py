@@ -39,8 +39,11 @@ REFUSALS: dict[str, str] = {
     ),
     "not_held_any_more": "What was held for this move is not held any more.\nRun `opsq drain --to` again.",
     "move_awaited": (
-        "Submission {waiting_id} has come meanwhile, and waits for one of those that were to move.\n"
+        "Submission {other_id} has come meanwhile, and must move with one of those that were to move.\n"
         "Run `opsq drain --to` again."
+    ),
+    "move_outdated": (
+        "Something that one of those to be moved was waiting for has ended meanwhile.\nRun `opsq drain --to` again."
     ),
     "clearing": "What came of submission {submission_id} before is still being dealt with.\nTry again in a moment.",
     "out_of_step": "This is not the slice of submission {submission_id} that comes next.\nRun `opsq drain --to` again.",

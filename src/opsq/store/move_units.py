@@ -113,18 +113,43 @@ class Units:
         return found
 
 
-def outsider(connection: apsw.Connection, submission_ids: Iterable[int]) -> int | None:
-    """One that waits for some of these, or for a pair of theirs, and is none of them."""
-    sql = (
-        "SELECT submission_id FROM dependency JOIN json_each(?1) ON target = value WHERE outcome IS NULL "
-        "AND submission_id NOT IN (SELECT value FROM json_each(?1)) "
-        "UNION ALL SELECT submission_id FROM "
+_PAIRS_AWAITED = (
+    "(SELECT DISTINCT target AS pair FROM json_each(?1) JOIN dependency ON submission_id = value "
+    "WHERE outcome IS NULL AND target < 0)"
+)
+_OUTSIDERS = (
+    "SELECT submission_id FROM dependency JOIN json_each(?1) ON target = value WHERE outcome IS NULL",
+    (
+        "SELECT submission_id FROM "
         "(SELECT DISTINCT ~lane_id AS pair FROM json_each(?1) JOIN submission_lane ON submission_id = value) "
-        "JOIN dependency ON target = pair WHERE outcome IS NULL "
-        "AND submission_id NOT IN (SELECT value FROM json_each(?1)) LIMIT 1"
+        "JOIN dependency ON target = pair WHERE outcome IS NULL"
+    ),
+    f"SELECT submission_id FROM {_PAIRS_AWAITED} CROSS JOIN lane_submission ON lane_id = ~pair WHERE TRUE",
+    f"SELECT submission_id FROM {_PAIRS_AWAITED} CROSS JOIN lane_coming ON lane_id = ~pair WHERE TRUE",
+)
+
+
+def outsider(connection: apsw.Connection, submission_ids: Iterable[int]) -> int | None:
+    """One that must move with some of these, and is none of them.
+
+    It waits for one of these or for a pair of theirs, or has a pair that they wait for.
+    """
+    ids = json.dumps(list(submission_ids))
+    for sql in _OUTSIDERS:
+        is_none = "AND submission_id NOT IN (SELECT value FROM json_each(?1)) LIMIT 1"
+        row = connection.execute(f"{sql} {is_none}", (ids,)).fetchone()
+        if row is not None:
+            return int(row[0])
+    return None
+
+
+def open_waits_count(connection: apsw.Connection, submission_ids: Iterable[int]) -> int:
+    """How much these wait for that has not ended: while that stays as it is, no end has changed one of them."""
+    sql = (
+        "SELECT count(*) FROM json_each(?) JOIN dependency w ON w.submission_id = value WHERE outcome IS NULL "
+        "AND NOT EXISTS (SELECT 1 FROM dependency_due d WHERE d.target = w.target)"
     )
-    row = connection.execute(sql, (json.dumps(list(submission_ids)),)).fetchone()
-    return None if row is None else int(row[0])
+    return int(connection.execute(sql, (json.dumps(list(submission_ids)),)).get)
 
 
 def leave(writer: apsw.Connection, submission_id: int) -> None:

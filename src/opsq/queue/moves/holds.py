@@ -18,7 +18,7 @@ from opsq.queue.folding import Folding
 from opsq.queue.live_submission import LiveSubmission
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
-from opsq.store import dependencies
+from opsq.store import dependencies, move_units
 from opsq.store.submissions import FINAL_STATES
 from opsq.wire.messages import ChunkMask, ErrorReply, HeldForMove, Revoked
 
@@ -51,6 +51,8 @@ class Hold(msgspec.Struct, eq=False):
     is_unit: bool
     """It is all that must move with one submission, so its mover cannot ask for less."""
     stage: Stage = Stage.WAITING
+    open_waits_count: int = 0
+    """What they waited for when they became ready."""
 
 
 class Holds:
@@ -202,6 +204,7 @@ class Holds:
         else:
             hold.stage = Stage.READY
             ids = [submission.id for submission in hold.submissions]
+            hold.open_waits_count = move_units.open_waits_count(self._state.reader, ids)
             self._state.reply(hold.peer, msgspec.structs.replace(hold.reply, submission_ids=ids))
 
     def _fail(self, hold: Hold, error: OpsqError) -> None:

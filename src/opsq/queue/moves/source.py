@@ -144,7 +144,8 @@ class MoveSource:
         """Give held submissions away: from this commit on they are the target's.
 
         Raises:
-            Conflict: they are not held any more, or somebody else waits for one of them by now, or moves submissions.
+            Conflict: they are not held any more, or another mover is the only one, or by now another submission must
+                move with them, or what one of them waited for has ended.
         """
         self._holds.check_driver(peer)
         state, hold = self._state, self._holds.get(request.move, peer)
@@ -159,7 +160,9 @@ class MoveSource:
             writer = database.writer
             other = move_units.outsider(writer, ids)
             if other is not None:
-                raise Conflict(cause="move_awaited", waiting_id=other)
+                raise Conflict(cause="move_awaited", other_id=other)
+            if move_units.open_waits_count(writer, ids) != hold.open_waits_count:
+                raise Conflict(cause="move_outdated")
             for submission in hold.submissions:
                 moved.put(writer, submission.id, target, now.wall)
                 move_units.leave(writer, submission.id)

@@ -74,3 +74,32 @@ def test_one_that_comes_during_a_move_to_wait_for_what_moves_is_moved_with_it(pa
     assert states(source) == {}
     assert sorted(state.state for state in states(target).values()) == ["blocked", "open"]
     pair.check()
+
+
+def test_one_whose_wait_is_over_while_it_is_copied_moves_as_it_is_then(pair: Pair) -> None:
+    source, target = pair.source, pair.target
+    waiting = source.submit(1, after=[m.Dependency(key="batch", value=1)])
+
+    def end_what_it_waits_for() -> None:
+        ended = source.submit(1, metadata={"batch": 1})
+        work_off(source)
+        assert states(source)[ended].state == "completed"
+
+    pair.beside = (m.StageSlice, end_what_it_waits_for)
+    assert pair.move().left == {}
+    assert states(target)[waiting].state == "open"
+    pair.settle()
+    pair.check()
+
+
+def test_one_moves_with_what_has_come_during_the_move_and_has_the_pair_that_it_waits_for(pair: Pair) -> None:
+    source, target = pair.source, pair.target
+    waiting = source.submit(1, after=[m.Dependency(key="batch", value=1)])
+    new = m.NewSubmission(source.request_key(), 1, metadata={"batch": 1})
+    pair.beside = (m.CommitMove, lambda: source.send(source.connect(), m.Submit(next(source.ids), [new])))
+    mover = pair.mover()
+    assert list(mover.run()) == [2]
+    assert mover.left == {}
+    work_off(target)
+    assert states(target)[waiting].state == "open"
+    pair.check()
