@@ -27,7 +27,7 @@ class GivingUp:
         state.arriving = dict(removals.on_the_way(state.reader))
         given_up = arriving.given_up(state.reader)
         if given_up:
-            self._remove(given_up)
+            self._remove_later(given_up)
 
     def of_mover(self, peer: Peer, request: GiveUpMoved) -> None:
         """Give up what the only mover from a source names.
@@ -80,9 +80,9 @@ class GivingUp:
 
         state.staging.update(ids)
         batch.add(end, end, write)
-        self._remove(ids)
+        batch.after.append(lambda _: self._remove_later(ids))
 
-    def _remove(self, ids: list[int]) -> None:
+    def _remove_later(self, ids: list[int]) -> None:
         """Have what was given up removed, as soon as its history is folded: what is not can only be found by a scan."""
         state, folding = self._state, self._folding
 
@@ -92,4 +92,4 @@ class GivingUp:
                 if removed is not None:
                     state.removing[submission_id] = removed
 
-        state.batch.after.append(lambda _: folding.after(folding.last_seq, remove))
+        folding.after(folding.last_seq, remove)

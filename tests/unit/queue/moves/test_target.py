@@ -136,6 +136,20 @@ def test_given_up_submission_takes_its_history_with_it(pair: Pair, restarts: boo
     pair.check()
 
 
+def test_given_up_submission_is_removed_after_a_restart_of_which_the_first_commit_fails(pair: Pair) -> None:
+    pair.source.submit(10, unique_key="k")
+    mover, held = holding_mover(pair)
+    mover.copy(held)
+    mover.drop(held)
+    target = pair.target
+    target.crash()
+    target.tick()
+    target.fail_commit()
+    pair.settle()
+    assert target.rows("SELECT 1 FROM arriving") == []
+    assert target.submit(1, request_key=OTHER, unique_key="k") in states(target)
+
+
 def test_slice_that_is_sent_twice_at_once_is_kept_once(pair: Pair) -> None:
     pair.source.submit(10)
     mover, held = holding_mover(pair)
