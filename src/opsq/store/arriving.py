@@ -80,7 +80,7 @@ def by_unique_key(connection: apsw.Connection, unique_key: str) -> SubmissionId 
 
 
 def header(connection: apsw.Connection, submission_id: int) -> bytes:
-    """The header with which it came."""
+    """The header with which it came, but for its content and attachment."""
     return bytes(connection.execute("SELECT header FROM arriving WHERE submission_id = ?", (submission_id,)).get)
 
 

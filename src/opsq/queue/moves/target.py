@@ -147,6 +147,7 @@ class MoveTarget:
         is_whole = request.is_last
         unique_key = _held_key(row)
         removed: removals.Removed | None = None
+        kept = transfer.encode(msgspec.structs.replace(header, content=b"", attachment=None))
 
         def write(database: Database, batch: Batch) -> None:
             nonlocal removed
@@ -156,7 +157,7 @@ class MoveTarget:
             hidden = row._replace(state="removed", finished_at=None, lanes=lanes.encode(found))
             submissions.insert(writer, hidden, header.content, header.attachment, header.about)
             lanes.attach(writer, row.id, lane_ids)
-            arriving.put(writer, row.id, request.source, request.move, unique_key, transfer.encode(header))
+            arriving.put(writer, row.id, request.source, request.move, unique_key, kept)
             if is_whole:
                 _end_arrival(writer, row)
             if header.idempotency_key is not None:

@@ -109,6 +109,23 @@ def test_idempotency_key_makes_one_submission_though_another_with_it_is_staged_a
     pair.check()
 
 
+# --- what is kept ---
+
+
+def test_content_and_attachment_are_kept_once_and_arrive(pair: Pair) -> None:
+    content, attachment = b"c" * 60_000, b"a" * 1_000_000
+    submission = pair.source.submit(1, content=content, attachment=attachment)
+    mover, held = holding_mover(pair)
+    mover.copy(held)
+    target = pair.target
+    [(header_bytes,)] = target.rows("SELECT length(header) FROM arriving")
+    assert header_bytes < 2_000
+    mover.commit(held)
+    mover.activate(held)
+    assert target.rows("SELECT content, attachment FROM submission WHERE id = ?", submission) == [(content, attachment)]
+    pair.check()
+
+
 # --- what is given up ---
 
 
