@@ -12,7 +12,7 @@ import apsw
 from opsq.ids import SubmissionId
 from opsq.store import lanes, meta, submissions
 from opsq.store.dependencies import Edge
-from opsq.store.transfer import Header, Wait
+from opsq.store.transfer import Header, Sums, Wait
 
 
 class ArrivingRow(NamedTuple):
@@ -23,6 +23,14 @@ class ArrivingRow(NamedTuple):
     move: bytes
     next_slice: int | None
     is_given_up: int
+    pending_count: int
+    dead_count: int
+    dropped_count: int
+
+    @property
+    def sums(self) -> Sums:
+        """What the slices that are here add up to."""
+        return Sums(self.pending_count, self.dead_count, self.dropped_count)
 
 
 _COLUMNS = ", ".join(ArrivingRow._fields)
@@ -85,18 +93,28 @@ def header(connection: apsw.Connection, submission_id: int) -> bytes:
 
 
 def put(
-    writer: apsw.Connection, submission_id: int, source: bytes, move: bytes, unique_key: str | None, header: bytes
+    writer: apsw.Connection,
+    submission_id: int,
+    source: bytes,
+    move: bytes,
+    next_slice: int | None,
+    unique_key: str | None,
+    header: bytes,
 ) -> None:
     """A submission begins to arrive."""
     writer.execute(
-        "INSERT INTO arriving (submission_id, source, move, next_slice, unique_key, header) VALUES (?, ?, ?, 1, ?, ?)",
-        (submission_id, source, move, unique_key, header),
+        "INSERT INTO arriving (submission_id, source, move, next_slice, unique_key, header) VALUES (?, ?, ?, ?, ?, ?)",
+        (submission_id, source, move, next_slice, unique_key, header),
     )
 
 
-def set_next(writer: apsw.Connection, submission_id: int, number: int | None) -> None:
-    """Note which slice comes next; None: it is all here."""
-    writer.execute("UPDATE arriving SET next_slice = ? WHERE submission_id = ?", (number, submission_id))
+def set_next(writer: apsw.Connection, submission_id: int, number: int | None, sums: Sums) -> None:
+    """Note which slice comes next (None: it is all here), and what those that are here add up to."""
+    writer.execute(
+        "UPDATE arriving SET next_slice = ?, pending_count = ?, dead_count = ?, dropped_count = ? "
+        "WHERE submission_id = ?",
+        (number, *sums, submission_id),
+    )
 
 
 def give_up(writer: apsw.Connection, submission_id: int) -> None:

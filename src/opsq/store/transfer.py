@@ -207,37 +207,49 @@ def put(writer: apsw.Connection, submission_id: int, found: Slice, wall: int) ->
 
 
 class Sums(NamedTuple):
-    """What the rows of a submission add up to: chunks that are pending below the frontier, dead, and dropped."""
+    """What rows of a submission add up to: chunks that are pending below the frontier, dead, and dropped."""
 
     pending: int
     dead: int
     dropped: int
-    is_doubled: bool
-    """Some are two of these."""
 
 
-_IS_DOUBLED = (
-    "SELECT EXISTS (SELECT 1 FROM dead d CROSS JOIN block b ON b.submission_id = ?1 AND b.block = d.chunk / 64 "
-    "WHERE d.submission_id = ?1 AND b.pending >> d.chunk % 64 & 1) "
-    "OR EXISTS (SELECT 1 FROM dead d CROSS JOIN dropped g ON g.submission_id = ?1 AND g.block = d.chunk / 64 "
-    "WHERE d.submission_id = ?1 AND g.mask >> d.chunk % 64 & 1) "
-    "OR EXISTS (SELECT 1 FROM dropped g CROSS JOIN block b ON b.submission_id = ?1 AND b.block = g.block "
-    "WHERE g.submission_id = ?1 AND b.pending & g.mask)"
+NOTHING = Sums(0, 0, 0)
+
+_STORED = (
+    "SELECT 'blocks', pending FROM block WHERE submission_id = ?1 AND block = ?2 "
+    "UNION ALL SELECT 'dropped', mask FROM dropped WHERE submission_id = ?1 AND block = ?2 "
+    "UNION ALL SELECT 'dead', 1 << chunk % 64 FROM dead "
+    "WHERE submission_id = ?1 AND chunk BETWEEN ?2 * 64 AND ?2 * 64 + 63"
 )
 
 
-def sums(connection: apsw.Connection, submission_id: int) -> Sums:
-    """What the rows of a submission add up to. Cost: reads those of `block`, `dead` and `dropped`."""
-    pending, dropped = (
-        sum(from_sql(mask).bit_count() for (mask,) in connection.execute(sql, (submission_id,)))
-        for sql in (
-            "SELECT pending FROM block WHERE submission_id = ?",
-            "SELECT mask FROM dropped WHERE submission_id = ?",
-        )
-    )
-    dead = connection.execute("SELECT count(*) FROM dead WHERE submission_id = ?", (submission_id,)).get
-    is_doubled = connection.execute(_IS_DOUBLED, (submission_id,)).get
-    return Sums(pending, int(dead), dropped, bool(is_doubled))
+def added(connection: apsw.Connection, submission_id: int, sums: Sums, found: Slice) -> Sums:
+    """What the stored rows of a submission and those of a slice add up to, given the sums of those that are stored.
+
+    Cost: reads what is stored of the blocks of the slice.
+
+    Raises:
+        ValueError: a row is there twice, or a chunk is two of pending, dead and dropped.
+    """
+    rows = [("blocks", *row) for row in found.blocks] + [("dropped", *row) for row in found.dropped]
+    rows += [("dead", dead.chunk // 64, 1 << dead.chunk % 64) for dead in found.dead]
+    masks: dict[int, int] = {}
+    known: set[tuple[str, int]] = set()
+    for block in {block for _, block, _ in rows}:
+        stored = list(connection.execute(_STORED, (submission_id, block)))
+        masks[block] = sum(from_sql(mask) for _, mask in stored)
+        known.update((table, block) for table, _ in stored)
+    counts = {"blocks": sums.pending, "dead": sums.dead, "dropped": sums.dropped}
+    for table, block, mask in rows:
+        if table != "dead" and (table, block) in known:
+            raise ValueError(f"{table} has block {block} twice")
+        if masks[block] & mask:
+            raise ValueError(f"a chunk of block {block} is two of pending, dead and dropped, or one of them twice")
+        known.add((table, block))
+        masks[block] |= mask
+        counts[table] += mask.bit_count()
+    return Sums(counts["blocks"], counts["dead"], counts["dropped"])
 
 
 def events_of(submission_id: int, found: Slice) -> Iterator[HistoryRow]:

@@ -246,8 +246,6 @@ def check_whole(row: SubmissionRow, sums: Sums) -> None:
         raise ValueError(f"chunks_dead is {row.chunks_dead}, and the dead letters are {sums.dead}")
     if sums.dropped != row.chunks_dropped:
         raise ValueError(f"chunks_dropped is {row.chunks_dropped}, and the dropped ones are {sums.dropped}")
-    if sums.is_doubled:
-        raise ValueError("a chunk is two of pending, dead and dropped")
     pending = sums.pending + max(row.chunks_total - row.frontier * 64, 0)
     known = pending + row.chunks_completed + row.chunks_dead + row.chunks_dropped
     if known != row.chunks_total:

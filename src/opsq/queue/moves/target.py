@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-import apsw
 import msgspec
 
 from opsq.clock import Now
@@ -23,6 +22,7 @@ from opsq.queue.rule_changes import RuleChanges
 from opsq.queue.state import EngineState
 from opsq.queue.submissions.keys import Keys
 from opsq.store import arriving, dependencies, idempotency_keys, lanes, meta, moved, removals, submissions, transfer
+from opsq.store.arriving import ArrivingRow
 from opsq.store.database import Database
 from opsq.store.submissions import SubmissionRow
 from opsq.store.transfer import Header
@@ -131,7 +131,7 @@ class MoveTarget:
             if known is None:
                 self._stage_header(peer, request, transfer.decode_header(request.content), now)
             else:
-                self._stage_rows(request, now)
+                self._stage_rows(request, known, now)
         except (ValueError, msgspec.MsgspecError, RecursionError) as error:
             raise _bad_slice(request.submission_id, error) from error
         self._state.staging.add(request.submission_id)
@@ -144,7 +144,9 @@ class MoveTarget:
         self._check_new(header)
         unfinished = _unfinished(row)
         self._check_room(unfinished)
-        is_whole = request.is_last
+        if request.is_last:
+            checks.check_whole(row, transfer.NOTHING)
+        following = None if request.is_last else 1
         unique_key = _held_key(row)
         removed: removals.Removed | None = None
         kept = transfer.encode(msgspec.structs.replace(header, content=b"", attachment=None))
@@ -157,9 +159,7 @@ class MoveTarget:
             hidden = row._replace(state="removed", finished_at=None, lanes=lanes.encode(found))
             submissions.insert(writer, hidden, header.content, header.attachment, header.about)
             lanes.attach(writer, row.id, lane_ids)
-            arriving.put(writer, row.id, request.source, request.move, unique_key, kept)
-            if is_whole:
-                _end_arrival(writer, row)
+            arriving.put(writer, row.id, request.source, request.move, following, unique_key, kept)
             if header.idempotency_key is not None:
                 idempotency_keys.keep(writer, header.idempotency_key, row.id)
             counts = (row.chunks_completed, row.chunks_dead, row.chunks_skipped)
@@ -206,19 +206,19 @@ class MoveTarget:
         if holder is not None:
             raise Conflict(cause="moved_key_taken", submission_id=row.id, holder=holder)
 
-    def _stage_rows(self, request: StageSlice, now: Now) -> None:
+    def _stage_rows(self, request: StageSlice, known: ArrivingRow, now: Now) -> None:
         found = transfer.decode_slice(request.content)
-        submission_id, batch = request.submission_id, self._state.batch
-        row = transfer.decode_header(arriving.header(self._state.reader, submission_id)).row
+        submission_id, batch, reader = request.submission_id, self._state.batch, self._state.reader
+        row = transfer.decode_header(arriving.header(reader, submission_id)).row
         checks.check_slice(found, row)
+        sums = transfer.added(reader, submission_id, known.sums, found)
+        if request.is_last:
+            checks.check_whole(row, sums)
         following = None if request.is_last else request.number + 1
 
         def write(database: Database, _: Batch) -> None:
             transfer.put(database.writer, submission_id, found, now.wall)
-            if following is None:
-                _end_arrival(database.writer, row)
-            else:
-                arriving.set_next(database.writer, submission_id, following)
+            arriving.set_next(database.writer, submission_id, following, sums)
 
         def end(_: Now) -> None:
             self._state.staging.discard(submission_id)
@@ -342,15 +342,6 @@ class MoveTarget:
 def _driver_key(source: bytes) -> str:
     """Under which the number of the last mover from a file is in `meta`."""
     return f"move_driver {source.hex()}"
-
-
-def _end_arrival(writer: apsw.Connection, row: SubmissionRow) -> None:
-    """The last slice of a submission is in the file: `UsageError` unless its rows are what its counters say."""
-    try:
-        checks.check_whole(row, transfer.sums(writer, row.id))
-    except ValueError as error:
-        raise _bad_slice(row.id, error) from error
-    arriving.set_next(writer, row.id, None)
 
 
 def _bad_slice(submission_id: int, error: Exception) -> UsageError:

@@ -21,6 +21,9 @@ CREATE TABLE arriving (
     next_slice    INTEGER,                       -- NULL: it is all here
     is_given_up   INTEGER NOT NULL DEFAULT 0,
     unique_key    TEXT,
-    header        BLOB NOT NULL                  -- MessagePack
+    header        BLOB NOT NULL,                 -- MessagePack
+    pending_count INTEGER NOT NULL DEFAULT 0,    -- chunks, of the slices that are here; so the next two
+    dead_count    INTEGER NOT NULL DEFAULT 0,
+    dropped_count INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX arriving_unique_key ON arriving (unique_key) WHERE unique_key IS NOT NULL;

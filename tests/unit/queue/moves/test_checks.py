@@ -204,9 +204,43 @@ def test_ids_that_are_still_to_be_given_are_refused(pair: Pair, shard: int) -> N
     assert pair.target.rows("SELECT 1 FROM submission") == []
 
 
-def test_rows_that_come_twice_are_kept_once(pair: Pair) -> None:
+def test_rows_that_come_twice_are_refused(pair: Pair) -> None:
     sent = Sent(pair)
-    sent.stage(sent.header, sent.slice, times=2)
+    with pytest.raises(UsageError, match="twice"):
+        sent.stage(sent.header, sent.slice, times=2)
+    pair.check()
+
+
+SPLITS: dict[str, tuple[Slice, str]] = {
+    "pending chunks of one block": (Slice(1, blocks=[(0, 1 << 5)]), "blocks has block 0 twice"),
+    "dropped chunks of one block": (Slice(1, dropped=[(0, 1 << 5)]), "two of"),
+    "dead and pending": (Slice(1, dead=[DeadRow(5, 5, 1, 0, 1, "", None, None)]), "two of"),
+    "dead twice": (Slice(1, dead=[DeadRow(5, 2, 1, 0, 1, "", None, None)]), "two of"),
+    "dropped and dead": (Slice(1, dropped=[(0, 1 << 2)]), "two of"),
+}
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_slice_that_contradicts_an_earlier_one_is_refused(pair: Pair, name: str) -> None:
+    sent = Sent(pair)
+    later, complaint = SPLITS[name]
+    mover, held = sent.mover, sent.held
+    mover.stage(held, m.ExportedSlice(0, transfer.encode(sent.header), transfer.START))
+    mover.stage(held, m.ExportedSlice(0, transfer.encode(replace(sent.slice, dropped=[])), transfer.START), 1)
+    with pytest.raises(UsageError, match=complaint):
+        mover.stage(held, m.ExportedSlice(0, transfer.encode(later), transfer.START), 2)
+    assert pair.target.rows("SELECT next_slice FROM arriving") == [(2,)]
+    pair.check()
+
+
+def test_submission_in_many_slices_arrives_whole(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = Sent(pair)
+    monkeypatch.setattr(transfer, "SLICE_ROWS", 1)
+    sent.mover.copy(sent.held)
+    [(pending, dead, dropped)] = pair.target.rows("SELECT pending_count, dead_count, dropped_count FROM arriving")
+    row = sent.header.row
+    assert (dead, dropped) == (row.chunks_dead, row.chunks_dropped) == (1, 1)
+    assert pending == row.frontier * 64 - row.chunks_completed - dead - dropped
     sent.mover.commit(sent.held)
     assert sent.mover.activate(sent.held) == 1
     pair.settle()
