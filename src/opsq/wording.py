@@ -56,10 +56,6 @@ REFUSALS: dict[str, str] = {
         "Submission {submission_id} cannot move: submission {holder}, which has one of its keys, is there already.\n"
         "Let it be worked off where it is, or cancel one of the two."
     ),
-    "unique_key_clash": (
-        "Submission {submission_id} has moved, but is not handed out: submission {holder} there has its unique key.\n"
-        "Let that one be worked off, or cancel it, and run `opsq drain --to` again."
-    ),
     "drained": (
         "The daemon is being drained: it works off what is there, and takes no new submissions.\n"
         "Submit elsewhere, or end that: `opsq drain --undo`."

@@ -34,7 +34,6 @@ from opsq.wire.messages import (
     AdmitMover,
     Changed,
     Driving,
-    ErrorReply,
     GiveUpMoved,
     StageSlice,
 )
@@ -246,16 +245,8 @@ class MoveTarget:
     def _activate(self, peer: Peer, request_id: int, ids: list[int], now: Now) -> None:
         state = self._state
         found, unknown = self._arrived(ids)
-        headers = [transfer.decode_header(arriving.header(state.reader, one)) for one in found]
-        clash: Conflict | None = None
-        for header in headers:
-            row = header.row
-            unique_key = _held_key(row)
-            holder = None if unique_key is None else state.unique_keys.holder(unique_key)
-            if holder is None or holder == row.id:
-                self._activate_one(header, now)
-            else:
-                clash = Conflict(cause="unique_key_clash", submission_id=row.id, holder=holder)
+        for one in found:
+            self._activate_one(transfer.decode_header(arriving.header(state.reader, one)), now)
 
         def write(database: Database, _: Batch) -> None:
             dependencies.note_arrived(database.writer, found)
@@ -266,10 +257,7 @@ class MoveTarget:
 
         if found:
             state.batch.add(settle, nothing_to_undo, write)
-        if clash is None:
-            state.batch.replies.append((peer, Activated(request_id, len(headers), unknown)))
-        else:
-            state.batch.replies.append((peer, ErrorReply.of(request_id, clash)))
+        state.batch.replies.append((peer, Activated(request_id, len(found), unknown)))
 
     def _arrived(self, ids: Iterable[int]) -> tuple[list[int], list[int]]:
         """Those of these that are here and not active yet, nor being activated; and those that are not known."""

@@ -68,27 +68,6 @@ def test_unique_key_is_free_when_its_submission_was_given_up(pair: Pair) -> None
     assert pair.target.submit(1, request_key=OTHER, unique_key="k") in states(pair.target)
 
 
-def test_activation_names_what_lacks_its_unique_key_and_hands_out_the_others(pair: Pair) -> None:
-    first, clashing, last = (pair.source.submit(10, unique_key=key) for key in ("a", "b", "c"))
-    mover, held = holding_mover(pair)
-    mover.copy(held)
-    mover.commit(held)
-    target = pair.target
-    target.engine._state.unique_keys.has_arriving = False  # what should never come about
-    holder = target.submit(1, request_key=OTHER, unique_key="b")
-    with pytest.raises(Conflict, match=f"(?s){clashing} .*{holder} "):
-        mover.activate(held)
-    assert set(states(target)) == {first, last, holder}
-    pair.check()
-    with pytest.raises(Conflict, match=str(holder)):
-        pair.move()
-    target.ask(target.connect(), m.Cancel(next(target.ids), holder))
-    assert pair.move().left == {}
-    assert set(states(target)) == {first, clashing, last, holder}
-    pair.settle()
-    pair.check()
-
-
 @pytest.mark.parametrize("stages_first", [True, False])
 def test_idempotency_key_makes_one_submission_though_another_with_it_is_staged_at_once(
     pair: Pair, stages_first: bool
