@@ -221,7 +221,7 @@ class Mover:
 
         What was active, and was removed there before this was noted, is not known there. So there is nothing to do.
         """
-        activated = self._target.call(ActivateMoved(self._target.next_id(), submission_ids), Activated)
+        activated = self._target.call(ActivateMoved(self._target.next_id(), submission_ids, self._identity), Activated)
         self.unknown += activated.unknown
         self._source.call(ConfirmMoved(self._source.next_id(), submission_ids), Changed)
         return activated.count

@@ -230,21 +230,20 @@ class MoveTarget:
     def activate(self, peer: Peer, request: ActivateMoved, _: Now) -> None:
         """Hand out submissions that have arrived, all in one commit; those that are active already are none."""
         folding = self._folding
-        ids = list(request.submission_ids)
 
         def go_on(now: Now) -> None:
             # All of their history is folded, while nobody knows them: so no chunk of theirs is touched by that.
             answers_count = self._state.batch.answers_count
-            self._state.attempt(peer, request.id, lambda: self._activate(peer, request.id, ids, now))
+            self._state.attempt(peer, request.id, lambda: self._activate(peer, request, now))
             if self._state.batch.answers_count > answers_count:
                 self._state.batch.again.append((acting(go_on), peer, request))
 
         self._state.batch.after.append(lambda _: folding.after(folding.last_seq, go_on))
         self._state.batch.on_failed.append(lambda error: self._state.refuse(peer, request.id, error))
 
-    def _activate(self, peer: Peer, request_id: int, ids: list[int], now: Now) -> None:
+    def _activate(self, peer: Peer, request: ActivateMoved, now: Now) -> None:
         state = self._state
-        found, unknown = self._arrived(ids)
+        found, unknown = self._arrived(request.submission_ids, request.source)
         for one in found:
             self._activate_one(transfer.decode_header(arriving.header(state.reader, one)), now)
 
@@ -257,10 +256,13 @@ class MoveTarget:
 
         if found:
             state.batch.add(settle, nothing_to_undo, write)
-        state.batch.replies.append((peer, Activated(request_id, len(found), unknown)))
+        state.batch.replies.append((peer, Activated(request.id, len(found), unknown)))
 
-    def _arrived(self, ids: Iterable[int]) -> tuple[list[int], list[int]]:
-        """Those of these that are here and not active yet, nor being activated; and those that are not known."""
+    def _arrived(self, ids: Iterable[int], source: bytes) -> tuple[list[int], list[int]]:
+        """Those of these that are here and not active yet, nor being activated; and those that are not known.
+
+        One that has moved from here to the source, which has given it away since, is not known by that.
+        """
         reader = self._state.reader
         found: list[int] = []
         unknown: list[int] = []
@@ -272,8 +274,10 @@ class MoveTarget:
             known = arriving.find(reader, submission_id)
             if known is not None and known.next_slice is None and not known.is_given_up:
                 found.append(submission_id)
-            elif not submissions.is_there(reader, submission_id) and moved.find(reader, submission_id) is None:
-                unknown.append(submission_id)
+            elif not submissions.is_there(reader, submission_id):
+                gone = moved.find(reader, submission_id)
+                if gone is None or gone.identity == source:
+                    unknown.append(submission_id)
         return found, unknown
 
     def _activate_one(self, header: Header, now: Now) -> None:

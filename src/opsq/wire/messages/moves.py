@@ -129,12 +129,14 @@ class ActivateMoved(Message):
 
     id: Id
     submission_ids: MovedIds
+    source: RequestKey
 
 
 class Activated(Message):
     """Answer to ActivateMoved: how many were not active yet, and those of which the target knows nothing.
 
-    A target that has activated a submission knows it until it is removed.
+    A target that has activated a submission knows it until it is removed, and knows where it went if it has moved on:
+    not to this source, though, which has just given it away.
     """
 
     id: Id

@@ -114,6 +114,19 @@ def test_complete_copies_are_dropped_only_when_that_is_asked_for(pair: Pair) -> 
     pair.check()
 
 
+def test_copy_that_was_dropped_on_its_way_back_is_unknown_where_it_once_moved_from(pair: Pair) -> None:
+    submission = pair.source.submit(1)
+    pair.move()
+    pair.settle()
+    pair.source, pair.target = pair.target, pair.source
+    mover, held = stage_all(pair)
+    mover.commit(held)
+    assert give_up(pair.target, mover.identity, with_complete=True) == (1, 0)
+    pair.settle()
+    assert pair.move().unknown == [submission]
+    pair.check()
+
+
 def test_copy_whose_last_slice_is_being_committed_is_not_dropped(pair: Pair) -> None:
     pair.source.submit(1)
     mover = pair.mover()

@@ -112,7 +112,7 @@ def test_what_is_activated_twice_at_once_is_counted_once(pair: Pair) -> None:
     mover.commit(held)
     target = pair.target
     peers = [target.connect(name) for name in ("first", "second")]
-    requests = [m.ActivateMoved(next(target.ids), [submission, submission]) for _ in peers]
+    requests = [m.ActivateMoved(next(target.ids), [submission, submission], mover.identity) for _ in peers]
     for peer, request in zip(peers, requests, strict=True):
         peer.uid = 0
         target.send(peer, request)

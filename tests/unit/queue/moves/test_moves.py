@@ -321,7 +321,7 @@ def test_malformed_slices_are_refused_and_end_nothing(pair: Pair) -> None:
             target.ask(peer, request)
     with pytest.raises(Conflict):
         target.ask(peer, m.StageSlice(next(target.ids), bytes(16), bytes(16), 5, 3, b"", False))
-    request = m.ActivateMoved(next(target.ids), [5])
+    request = m.ActivateMoved(next(target.ids), [5], bytes(16))
     target.send(peer, request)
     pair.settle()
     assert target.replies(peer, request.id) == [m.Activated(request.id, 0, [5])]
