@@ -23,7 +23,7 @@ from opsq.replica.litestream_process import LitestreamProcess
 from opsq.replica.ownership import BEATS_COUNT, Ownership
 from opsq.settings import Settings
 from opsq.store.write_ahead_log import WriteAheadLog
-from opsq.wire.messages import Alive, DaemonState, ReplicaState, Reply, Submitted
+from opsq.wire.messages import Alive, DaemonState, ReplicaState, Reply
 
 _COPY_S = 30.0
 """How long one copy of what is new may take; the first one is of everything, and is asked for again."""
@@ -136,9 +136,10 @@ class Replication:
 
     def _waits(self, peer: Peer, reply: Reply) -> bool:
         """Whether a reply waits for the next copy from now on."""
-        if type(reply) is not Submitted or reply.id not in peer.awaiting_copy:
+        request_id = getattr(reply, "id", None) if peer.awaiting_copy else None
+        if request_id not in peer.awaiting_copy:
             return False
-        peer.awaiting_copy.discard(reply.id)
+        peer.awaiting_copy.discard(request_id)
         self.when_copied(lambda: self._kept.append((peer, reply)))
         self._wake(is_urgent=True)
         return True

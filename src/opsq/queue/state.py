@@ -15,7 +15,7 @@ import apsw
 
 from opsq.clock import MonoNs, Now
 from opsq.errors import Moved, NotFound, OpsqError, StorageFull
-from opsq.queue.batch import Batch
+from opsq.queue.batch import Batch, nothing_to_undo
 from opsq.queue.dispatch.fronts import Fronts
 from opsq.queue.dispatch.gates import Gates
 from opsq.queue.dispatch.rules import NO_LIMIT, Rules
@@ -274,6 +274,11 @@ class EngineState:
         """Send now: the message tells nothing that waits for a commit."""
         if peer.is_connected:
             self.outbox.append((peer, message))
+
+    def await_copy(self, peer: Peer, request_id: int) -> None:
+        """Have the answer to a request wait until the replica, if there is one, has all that is committed with it."""
+        if self.policy.replicate_to:
+            self.batch.add(lambda _: peer.awaiting_copy.add(request_id), nothing_to_undo)
 
     def refuse(self, peer: Peer, request_id: int, error: OpsqError) -> None:
         """Answer a request that was put off with an error."""

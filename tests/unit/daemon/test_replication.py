@@ -143,6 +143,23 @@ def test_what_comes_during_the_last_copy_is_not_acknowledged_as_replicated(rig: 
     assert said == ["before"]
 
 
+def test_answer_that_waits_for_the_replica_is_said_when_it_is_copied_whatever_it_is(rig: Rig) -> None:
+    peer: Any = SimpleNamespace(awaiting_copy={1})
+    said: list[object] = []
+
+    def is_said(told: Replication) -> bool:
+        said.extend(reply for _, reply in told.sayable([]))
+        return bool(said)
+
+    async def story(told: Replication) -> None:
+        assert told.sayable([(peer, Changed(1)), (peer, Changed(2))]) == [(peer, Changed(2))]
+        await until(lambda: is_said(told))
+
+    rig.run(story)
+    assert said == [Changed(1)]
+    assert not peer.awaiting_copy
+
+
 def test_litestream_that_cannot_be_started_is_tried_again(rig: Rig) -> None:
     copied: list[bool] = []
 

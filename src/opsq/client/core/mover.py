@@ -156,8 +156,15 @@ class Mover:
         """Activate what the source has given away to this target, and have the rest of what is there removed."""
         source, target = self._source, self._target
         here = source.call(DriveMoves(source.next_id()), Driving)
-        admit = AdmitMover(target.next_id(), here.identity, here.driver, self._source_address)
-        there = target.call(admit, Driving)
+        try:
+            there = self._admit(here)
+        except Conflict as error:
+            above = error.details.get("driver")
+            if not isinstance(above, int):
+                raise
+            # Either another mover has begun at the source, which says so now, or its file was restored since.
+            here = source.call(DriveMoves(source.next_id(), above), Driving)
+            there = self._admit(here)
         self._driver, self._identity, self._target_identity = here.driver, here.identity, there.identity
         # No other mover commits anything any more, so all is known that the source has given away.
         departed = self._departed()
@@ -167,6 +174,10 @@ class Mover:
             self._give_up(given_up)
         for start in range(0, len(departed), TOGETHER_ACTIVE):
             yield self._activate(departed[start : start + TOGETHER_ACTIVE])
+
+    def _admit(self, here: Driving) -> Driving:
+        target = self._target
+        return target.call(AdmitMover(target.next_id(), here.identity, here.driver, self._source_address), Driving)
 
     def _departed(self) -> list[int]:
         """What the source has given to this target, and does not know to be active there."""

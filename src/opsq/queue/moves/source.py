@@ -51,12 +51,19 @@ class MoveSource:
         self._units = move_units.Units(state.reader)
 
     def drive(self, peer: Peer, request: DriveMoves, _: Now) -> None:
-        """Have this mover be the only one; answered when all that others have given away before is committed."""
-        self._driver += 1
+        """Have this mover be the only one; answered when all that others have given away before is committed.
+
+        Raises:
+            Conflict: it was the only one, and asks for a higher number, but another one has begun since.
+        """
+        if request.above:
+            self._holds.check_driver(peer)
+        self._driver = max(self._driver, request.above) + 1
         number, batch = self._driver, self._state.batch
         self._holds.drive(peer)
         batch.add(nothing_to_undo, nothing_to_undo, lambda database, _: meta.put(database.writer, _DRIVER, number))
         batch.replies.append((peer, Driving(request.id, moved.identity(self._state.reader), number)))
+        self._state.await_copy(peer, request.id)
 
     def hold(self, peer: Peer, request: HoldForMove, now: Now) -> None:
         """Hold back the next submissions, with those that must move with them; answered when they are at rest.
@@ -172,6 +179,7 @@ class MoveSource:
         batch.hidden_count += sum(submission.unfinished for submission in hold.submissions)
         batch.add(lambda _: self._settle_moved(hold), lambda _: self._holds.stay(hold), write)
         batch.replies.append((peer, Changed(request.id, len(ids))))
+        state.await_copy(peer, request.id)
 
     def _settle_moved(self, hold: Hold) -> None:
         state = self._state

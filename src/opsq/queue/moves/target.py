@@ -75,11 +75,12 @@ class MoveTarget:
         """Have this mover be the only one from its source.
 
         Raises:
-            Conflict: a later one is.
+            Conflict: a later one is, or its source was restored from before it gave the number that is known here.
         """
         source, number, address = request.source, request.driver, request.address
-        if number < self._driver(source):
-            raise Conflict(cause="other_driver")
+        known = self._driver(source)
+        if number <= known:
+            raise Conflict(cause="other_driver", driver=known)
         self._drivers[source] = number
         batch = self._state.batch
 
@@ -89,6 +90,7 @@ class MoveTarget:
 
         batch.add(nothing_to_undo, nothing_to_undo, write)
         batch.replies.append((peer, Driving(request.id, moved.identity(self._state.reader), number)))
+        self._state.await_copy(peer, request.id)
 
     def _driver(self, source: bytes) -> int:
         known = self._drivers.get(source)
@@ -122,7 +124,7 @@ class MoveTarget:
         if known is not None and (known.move != request.move or known.is_given_up):
             raise Conflict(cause="clearing", submission_id=request.submission_id)
         if known is not None and (known.next_slice is None or request.number < known.next_slice):
-            state.batch.replies.append((peer, Changed(request.id, 0)))
+            self._answer(peer, request, 0)
             return
         if request.number != (0 if known is None else known.next_slice):
             raise Conflict(cause="out_of_step", submission_id=request.submission_id)
@@ -134,7 +136,12 @@ class MoveTarget:
         except (ValueError, msgspec.MsgspecError, RecursionError) as error:
             raise _bad_slice(request.submission_id, error) from error
         self._state.staging.add(request.submission_id)
-        state.batch.replies.append((peer, Changed(request.id, 1)))
+        self._answer(peer, request, 1)
+
+    def _answer(self, peer: Peer, request: StageSlice, count: int) -> None:
+        self._state.batch.replies.append((peer, Changed(request.id, count)))
+        if request.is_last:  # the source may give it away now
+            self._state.await_copy(peer, request.id)
 
     def _stage_header(self, peer: Peer, request: StageSlice, header: Header, now: Now) -> None:
         state, header = self._state, _adapted(header, peer, now)
@@ -257,6 +264,7 @@ class MoveTarget:
         if found:
             state.batch.add(settle, nothing_to_undo, write)
         state.batch.replies.append((peer, Activated(request.id, len(found), unknown)))
+        state.await_copy(peer, request.id)
 
     def _arrived(self, ids: Iterable[int], source: bytes) -> tuple[list[int], list[int]]:
         """Those of these that are here and not active yet, nor being activated; and those that are not known.

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from opsq.clock import MonoNs, Now, after
 from opsq.errors import Conflict, UsageError
 from opsq.ids import SubmissionId, SubmissionIds
-from opsq.queue.batch import Batch, nothing_to_undo
+from opsq.queue.batch import Batch
 from opsq.queue.live_submission import LiveSubmission
 from opsq.queue.peer import Peer
 from opsq.queue.rule_changes import RuleChanges, check_weight
@@ -133,7 +133,7 @@ class Submitter:
         self._state.batch.replies.append((peer, Submitted(request.id, created)))
         default = self._state.policy.ack
         if any((new.ack or default) == "replicated" for new in request.submissions):
-            self._state.batch.add(lambda _: peer.awaiting_copy.add(request.id), nothing_to_undo)
+            self._state.await_copy(peer, request.id)
 
     def _needed(self, request: Submit, now: Now) -> int | None:
         """How many chunks a request would add; None: all its submissions are known already."""

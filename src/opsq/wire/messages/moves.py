@@ -19,16 +19,19 @@ ShardNumber = Annotated[int, Meta(ge=0, le=1023)]
 class DriveMoves(Message):
     """To the source: be the only one who moves submissions from it; what other movers hold is free. → Driving.
 
-    The answer has a number, higher than that of any mover before.
+    The answer has a number, higher than that of any mover before. `above`: the target has refused the number that this
+    mover has, and knows this one: the source was restored from before that one was given, and has to go on above it.
     """
 
     id: Id
+    above: Annotated[int, Meta(ge=0, le=1 << 60)] = 0
 
 
 class AdmitMover(Message):
     """To the target: be the only one who moves submissions there from a file, by the number from DriveMoves. → Driving.
 
-    What comes of a mover with a lower number is refused from then on. `address`: of the source, for people.
+    What comes of a mover with a lower number is refused from then on, and so is a number that is known here already:
+    the refusal has the highest of these as `driver`. `address`: of the source, for people.
     """
 
     id: Id

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from opsq.client.core.mover import Mover
 from opsq.ids import SubmissionIds
+from opsq.queue.policy import Policy
 from opsq.store import shard
 from opsq.store.database import Database
 from opsq.wire import messages as m
@@ -48,6 +49,8 @@ class RigCaller:
             if replies:
                 [reply] = replies
                 assert isinstance(reply, kind)
+                if request.id in self.peer.awaiting_copy:
+                    self._pair.awaited.append(type(request).__name__)
                 self._pair.after_call(request)
                 return reply
             rig.pass_time(0.05)
@@ -110,15 +113,17 @@ class StepMover(Mover):
 class Pair:
     """A source and a target."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, policy: Policy | None = None) -> None:
         for name in ("source", "target"):
             (folder / name).mkdir()
         (folder / "target" / "0").mkdir()
         database = Database.open(folder / "target" / "0" / "opsq.sqlite", is_durable=False)
         shard.claim(database, SHARD)
         database.close()
-        self.source, self.target = Rig(folder / "source"), Rig(folder / "target")
+        self.source, self.target = Rig(folder / "source", policy), Rig(folder / "target", policy)
         self.calls: list[str] = []
+        self.awaited: list[str] = []
+        """Those of them whose answers a replica holds back until it has what they say."""
         self.kill_at: tuple[int, str] | None = None
         """At which call who is killed: the mover, the source or the target; before it, or after (" late")."""
         self.beside: tuple[type, Callable[[], object]] | None = None
