@@ -24,7 +24,7 @@ class DriveMoves(Message):
     """
 
     id: Id
-    above: Annotated[int, Meta(ge=0, le=1 << 60)] = 0
+    above: Annotated[int, Meta(ge=0, le=1 << 40)] = 0
 
 
 class AdmitMover(Message):
