@@ -33,10 +33,7 @@ REFUSALS: dict[str, str] = {
         "Try again when `opsq drain --to` at the other daemon has ended; `opsq status` shows what is arriving."
     ),
     "not_held": "Submission {submission_id} is not held for a move by this connection.",
-    "other_driver": (
-        "Another `opsq drain --to` moves submissions from that daemon by now.\n"
-        "Let it finish, or end it and run this one again."
-    ),
+    "other_driver": ("Another `opsq drain --to` has taken over.\nLet it finish, or stop it and run this one again."),
     "not_held_any_more": "What was held for this move is not held any more.\nRun `opsq drain --to` again.",
     "move_awaited": (
         "Submission {other_id} has come meanwhile, and must move with one of those that were to move.\n"
@@ -45,11 +42,11 @@ REFUSALS: dict[str, str] = {
     "move_outdated": (
         "Something that one of those to be moved was waiting for has ended meanwhile.\nRun `opsq drain --to` again."
     ),
-    "clearing": "What came of submission {submission_id} before is still being dealt with.\nTry again in a moment.",
+    "clearing": "What arrived for submission {submission_id} before is still being dealt with.\nTry again in a moment.",
     "out_of_step": "This is not the slice of submission {submission_id} that comes next.\nRun `opsq drain --to` again.",
     "bad_slice": (
-        "What came of submission {submission_id} is malformed: {complaint}.\n"
-        "Look at the daemon that it is to leave with `opsq check`, and run the same opsq on both sides."
+        "What arrived for submission {submission_id} is malformed: {complaint}.\n"
+        "Check the source daemon with `opsq check`, and run the same version of opsq on both sides."
     ),
     "arrived_before": "Submission {submission_id} is here already.",
     "moved_key_taken": (

@@ -113,10 +113,11 @@ class Moving:
 
     def _tell_unknown(self, submission_ids: list[int]) -> None:
         if submission_ids:
+            found = f"{counted(len(submission_ids), 'submission')} moved to {show_address(self._target)} earlier"
+            removed = "it: it was removed" if len(submission_ids) == 1 else "them: they were removed"
             self._caller.warn(
-                f"{counted(len(submission_ids), 'submission')} left for this daemon before, but it does not know"
-                f" {'it' if len(submission_ids) == 1 else 'them'}, among them {submission_ids[0]}: removed there since,"
-                " unless its file is older than that move."
+                f"{found} (for example {submission_ids[0]}), but that daemon has no record of {removed} or given up"
+                " there since, or its file was restored from before the move."
             )
 
     def _source_address(self) -> str:

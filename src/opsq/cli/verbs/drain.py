@@ -54,7 +54,7 @@ def drain(
     Schedules wait, as if no daemon ran. With --to, submissions move to another daemon instead: if that is interrupted,
     run it again.
 
-    If the daemon that submissions leave is lost meanwhile, use --give-up at the other one.
+    If the source daemon is lost during a move, run --give-up at the target.
     """
     if force and give_up is None:
         raise UsageError("--force is for --give-up.")
@@ -95,9 +95,9 @@ def _give_up(caller: Caller, source: bytes, *, force: bool) -> None:
     with caller.connect() as daemon:
         given_up = daemon.call(GiveUpSource(daemon.next_id(), source, force), SourceGivenUp)
     if given_up.count or not given_up.left_count:
-        caller.remark(f"Dropped {counted(given_up.count, 'submission')} that did not arrive.")
+        caller.remark(f"Dropped {counted(given_up.count, 'staged submission')}.")
     if force and given_up.count:
-        caller.warn("What that source had given away, and was not active here yet, is lost.")
+        caller.warn("Anything that source had already handed over, but that was not yet active here, is lost.")
     caller.conclude(ChangedDocument(given_up.count), _left(given_up.left_count, force=force))
 
 
@@ -105,14 +105,13 @@ def _left(count: int, *, force: bool) -> Conflict | None:
     """Why some copies are still there."""
     if not count:
         return None
+    found, is_one = f"{counted(count, 'submission')} from that source", count == 1
     if force:
-        return Conflict(
-            f"{counted(count, 'submission')} from that source had work under way.", hint="Do this again in a moment."
-        )
+        return Conflict(f"{found} {'was' if is_one else 'were'} being written.", hint="Try again in a moment.")
+    why = "may be the only copy, so it was kept" if is_one else "may be the only copies, so they were kept"
     return Conflict(
-        f"{counted(count, 'submission')} from that source arrived whole, and may be nowhere else: nothing was dropped"
-        " of that.",
-        hint="If that daemon can start once more, run `opsq drain --to` there. --force drops them for ever.",
+        f"{found} {'is' if is_one else 'are'} complete here or being written, and {why}.",
+        hint="If that daemon can be started again, run `opsq drain --to` there. --force drops them permanently.",
     )
 
 
@@ -128,8 +127,9 @@ def _warn_of_arriving(caller: Caller, state: DaemonState) -> None:
     arriving_count = sum(each.submissions_count for each in state.arriving_from)
     if arriving_count:
         sources = ", ".join(each.address for each in state.arriving_from)
+        verb = "is" if arriving_count == 1 else "are"
         caller.warn(
-            f"{counted(arriving_count, 'submission')} from elsewhere ({sources}) still to be handed out here: run"
+            f"{counted(arriving_count, 'submission')} from {sources} {verb} not active here yet: run"
             " `opsq drain --to` there again; if that daemon is gone for good, see --give-up."
         )
 

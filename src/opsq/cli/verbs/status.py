@@ -191,11 +191,11 @@ def _drawing(caller: Caller, state: DaemonState, by: str | None, meter: Progress
         parts.append(Text("It is being drained, and takes no new submissions: see opsq-drain(1).", style="magenta"))
     if state.departed_count or state.arriving_count:
         moving = f"{counted(state.departed_count, 'submission')} departed, {state.arriving_count} arriving"
-        parts.append(Text(f"{moving}: a move is under way, or `opsq drain --to` is to be run again.", style="magenta"))
+        text = f"{moving}: a move is in progress, or was interrupted; then run `opsq drain --to` again at the source."
+        parts.append(Text(text, style="magenta"))
     for each in state.arriving_from:
-        coming = f"{each.submissions_count} of them from {each.address}, {each.complete_count} complete"
-        way_out = f"if that daemon is gone for good, `opsq drain --give-up {each.source.hex()}`: see opsq-drain(1)"
-        parts.append(Text(f"{coming}; {way_out}.", style="magenta"))
+        coming = f"{each.submissions_count} arriving from {each.address}, {each.complete_count} complete"
+        parts.append(Text(f"{coming} (source {each.source.hex()}; see opsq-drain(1)).", style="magenta"))
     if state.state == "full":
         parts.append(Text(str(full_disk(state)), style="magenta"))
     if state.replica is not None:

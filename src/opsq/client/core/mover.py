@@ -57,7 +57,7 @@ def check_pair(source: Welcome, target: Welcome) -> None:
     """
     if target.shard is None:
         raise UsageError(
-            "The daemon to which submissions are to move has no shard number.",
+            "The target daemon has no shard number.",
             hint="Start it with one that no other has: opsq start --shard N",
         )
     if target.shard == (source.shard or 0):
@@ -66,9 +66,9 @@ def check_pair(source: Welcome, target: Welcome) -> None:
             hint="Start the other one, with a new state folder, as another shard: opsq start --shard N",
         )
     if not source.is_durable or not target.is_durable:
-        which = "to which submissions are to move" if source.is_durable else "that they are to leave"
+        which = "target" if source.is_durable else "source"
         raise UsageError(
-            f"The daemon {which} may lose its latest work in a power failure: submissions could be lost, or doubled.",
+            f"The {which} daemon may lose its latest work in a power failure: submissions could be lost, or doubled.",
             hint="Restart it with --durability durable.",
         )
     if source.store_marker != target.store_marker:

@@ -67,7 +67,10 @@ def test_complete_copies_that_are_left_are_a_conflict_that_says_what_to_do(capsy
     assert (document["count"], document["error"]["code"]) == (2, "conflict")
     for said in (printed.err, document["error"]["hint"]):
         assert "--force" in said
-    assert "1 submission from that source arrived whole" in printed.err
+    assert (
+        "1 submission from that source is complete here or being written, and may be the only copy, so it was kept."
+        in printed.err
+    )
     assert caller.asked == [GiveUpSource(1, SOURCE, False)]
 
 
@@ -80,7 +83,7 @@ def test_loss_that_was_asked_for_is_said_aloud(capsys: pytest.CaptureFixture[str
 
 def test_daemon_that_is_drained_says_what_has_not_arrived_whole(capsys: pytest.CaptureFixture[str]) -> None:
     give_up(OfCopies(0, 2), give_up=None)
-    assert "2 submissions from elsewhere (b:7400)" in capsys.readouterr().err
+    assert "2 submissions from b:7400 are not active here yet" in capsys.readouterr().err
     give_up(OfCopies(0, 0), give_up=None)
     assert capsys.readouterr().err == ""
 

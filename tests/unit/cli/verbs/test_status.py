@@ -100,5 +100,5 @@ def test_what_arrives_is_told_by_its_source(capsys: pytest.CaptureFixture[str]) 
     ]
     status(OfState(state).drawn(), watch=False, by=None, interval_s=1.0)
     drawn = " ".join(capsys.readouterr().out.split())
-    assert "3 of them from b:7400, 2 complete" in drawn
-    assert f"opsq drain --give-up {source}" in drawn
+    assert f"3 arriving from b:7400, 2 complete (source {source};" in drawn
+    assert "--give-up" not in drawn  # every move that goes well is shown, too
