@@ -48,6 +48,10 @@ REFUSALS: dict[str, str] = {
         "What arrived for submission {submission_id} is malformed: {complaint}.\n"
         "Check the source daemon with `opsq check`, and run the same version of opsq on both sides."
     ),
+    "arriving_already": (
+        "Submission {submission_id} is on its way there already, by another move.\n"
+        "`opsq status` at the other daemon shows from where (`arriving_from`)."
+    ),
     "arrived_before": "Submission {submission_id} is here already.",
     "moved_key_taken": (
         "Submission {submission_id} cannot move: submission {holder}, which has one of its keys, is there already.\n"

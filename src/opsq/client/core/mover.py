@@ -45,7 +45,7 @@ CLEARING_S = 0.05
 BUSY_S = 0.05
 """How long to wait until the source is asked again for what was just changing."""
 _KEPT_CHANGING = "Other requests kept changing it."
-_OF_ONE = frozenset({"moved_key_taken", "arrived_before", "bad_slice"})
+_OF_ONE = frozenset({"moved_key_taken", "arrived_before", "arriving_already", "bad_slice"})
 """Refusals for which a submission stays at the source."""
 
 

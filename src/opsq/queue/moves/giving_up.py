@@ -47,7 +47,7 @@ class GivingUp:
             and not known.is_given_up
             and one not in state.activating
         ]
-        self.give_up(found)
+        self._give_up(found)
         state.batch.replies.append((peer, Changed(request.id, len(found))))
 
     def of_source(self, peer: Peer, request: GiveUpSource, _: Now) -> None:
@@ -64,10 +64,10 @@ class GivingUp:
             for one in known
             if (request.with_complete or one.next_slice is not None) and one.submission_id not in under_way
         ]
-        self.give_up(found)
+        self._give_up(found)
         state.batch.replies.append((peer, SourceGivenUp(request.id, len(found), len(known) - len(found))))
 
-    def give_up(self, submission_ids: Iterable[int]) -> None:
+    def _give_up(self, submission_ids: Iterable[int]) -> None:
         """Have these removed."""
         state, ids, batch = self._state, list(submission_ids), self._state.batch
 

@@ -117,12 +117,10 @@ class MoveTarget:
         if state.is_full:
             raise state.no_room()
         known = arriving.find(state.reader, request.submission_id)
-        if request.submission_id in self._state.staging:
+        if request.submission_id in state.staging or (known is not None and known.is_given_up):
             raise Conflict(cause="clearing", submission_id=request.submission_id)
-        if known is not None and known.move != request.move and not known.is_given_up:
-            self._giving_up.give_up([request.submission_id])
-        if known is not None and (known.move != request.move or known.is_given_up):
-            raise Conflict(cause="clearing", submission_id=request.submission_id)
+        if known is not None and known.move != request.move:
+            raise Conflict(cause="arriving_already", submission_id=request.submission_id)
         if known is not None and (known.next_slice is None or request.number < known.next_slice):
             self._answer(peer, request, 0)
             return
@@ -135,7 +133,7 @@ class MoveTarget:
                 self._stage_rows(request, known, now)
         except (ValueError, msgspec.MsgspecError, RecursionError) as error:
             raise _bad_slice(request.submission_id, error) from error
-        self._state.staging.add(request.submission_id)
+        state.staging.add(request.submission_id)
         self._answer(peer, request, 1)
 
     def _answer(self, peer: Peer, request: StageSlice, count: int) -> None:

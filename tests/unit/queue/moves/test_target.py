@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from opsq.errors import Conflict
@@ -85,6 +86,24 @@ def test_idempotency_key_makes_one_submission_though_another_with_it_is_staged_a
     target.settle()
     assert len(target.replies(peer, first.id)) == 1
     assert len(target.rows("SELECT id FROM submission")) == 1
+    pair.check()
+
+
+@pytest.mark.parametrize("source", [None, bytes(16)], ids=["same source", "another source"])
+def test_copy_is_not_dropped_for_that_of_another_move(pair: Pair, source: bytes | None) -> None:
+    submission = pair.source.submit(10)
+    mover, held = holding_mover(pair)
+    part = mover.export(held)
+    mover.stage(held, part)
+    target = pair.target
+    other = msgspec.structs.replace(mover.stage_request(held, part), move=bytes(16))
+    if source is not None:
+        other = msgspec.structs.replace(other, source=source, driver=0)
+    with pytest.raises(Conflict, match="already"):
+        target.ask(target.connect("mover"), other)
+    mover.commit(held)
+    assert mover.activate(held) == 1
+    assert set(states(target)) == {submission}
     pair.check()
 
 
