@@ -42,6 +42,8 @@ TOGETHER_SUBMISSIONS = 16
 """Copied at a time: with an attachment each, that is 16 MiB."""
 CLEARING_S = 0.05
 """How long to wait until the target is asked again that still removes what is left of an earlier attempt."""
+CLEARING_LIMIT_S = 60.0
+"""For how long it is asked again."""
 BUSY_S = 0.05
 """How long to wait until the source is asked again for what was just changing."""
 _KEPT_CHANGING = "Other requests kept changing it."
@@ -238,8 +240,7 @@ class Mover:
         return activated.count
 
     def _give_up(self, submission_ids: list[int]) -> None:
-        request = GiveUpMoved(self._target.next_id(), submission_ids, self._identity, self._driver)
-        self._target.call(request, Changed)
+        self._send([GiveUpMoved(self._target.next_id(), submission_ids, self._identity, self._driver)])
 
     def _drop(self, held: HeldForMove) -> None:
         """Do not move these after all."""
@@ -268,17 +269,22 @@ class Mover:
                 )
                 for one, part in zip(places, parts, strict=True)
             ]
-            self._stage(slices)
+            self._send(slices)
             places = {one: part.after for one, part in zip(places, parts, strict=True) if part.after is not None}
             number += 1
 
-    def _stage(self, slices: list[StageSlice]) -> None:
-        """Have the target keep slices; one that is here already is no mistake, so all may be sent again."""
+    def _send(self, requests: Sequence[Request]) -> None:
+        """Have the target do these, again while it still removes what is in the way: to do one twice is no mistake.
+
+        Raises:
+            Conflict: it refuses one, or has not removed that within `CLEARING_LIMIT_S`.
+        """
+        until = time.monotonic() + CLEARING_LIMIT_S
         while True:
             try:
-                self._target.call_all(slices, Changed)
+                self._target.call_all(requests, Changed)
             except Conflict as error:
-                if error.cause != "clearing":
+                if error.cause != "clearing" or time.monotonic() >= until:
                     raise
                 time.sleep(CLEARING_S)
             else:

@@ -235,6 +235,20 @@ def test_submission_whose_key_is_taken_at_the_target_stays_and_the_others_move(p
     pair.check()
 
 
+def test_submission_of_which_the_target_never_clears_an_earlier_copy_is_left(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("opsq.client.core.mover.CLEARING_LIMIT_S", 0.0)
+    left = pair.source.submit(1)
+    first = pair.mover()
+    list(first.recover())
+    first.copy(first.hold())
+    pair.target.engine._state.arriving.clear()  # what should never come about: so it is not removed
+    mover = pair.move(wait_s=0.0)
+    assert list(mover.left) == [left]
+    assert "dealt with" in mover.left[left]
+
+
 def test_submissions_that_wait_for_each_other_move_together(pair: Pair) -> None:
     rig = pair.source
     first = rig.submit(1)
