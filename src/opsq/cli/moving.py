@@ -145,15 +145,16 @@ class _Together:
     def call_all(self, requests: Sequence[Request], kind: type[R]) -> list[R]:
         """See `MoveCaller.call_all`."""
         self._connection.send(requests)
+        numbers = [int(getattr(request, "id")) for request in requests]  # noqa: B009  # all have one
         answers: dict[int, Reply] = {}
         while len(answers) < len(requests):
             for reply in self._connection.receive(None):
                 number = getattr(reply, "id", None)
                 if number == 0 and isinstance(reply, ErrorReply):
                     raise reply.error()
-                if number is not None and number != _BEAT_ID:
+                if number in numbers:  # others are of requests whose wait was interrupted
                     answers[number] = reply
-        return [expect(answers[getattr(request, "id")], kind) for request in requests]  # noqa: B009  # all have one
+        return [expect(answers[number], kind) for number in numbers]
 
 
 @contextlib.contextmanager

@@ -6,12 +6,13 @@ activated, and what it has not is copied again. It must not connect to anything,
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from opsq.client.core.administration import Caller
-from opsq.errors import Conflict, UsageError
+from opsq.errors import Conflict, Refused, Unreachable, UsageError
 from opsq.wire.messages import (
     Activated,
     ActivateMoved,
@@ -209,7 +210,6 @@ class Mover:
             except (Conflict, UsageError) as error:
                 if error.cause == "other_driver" or (isinstance(error, UsageError) and error.cause not in _OF_ONE):
                     raise
-                self._drop(held)
                 if error.cause in _OF_ONE and limit > 1:
                     limit = 1  # the others of this batch can move
                     continue
@@ -222,12 +222,22 @@ class Mover:
             after = held.next_after
 
     def _give(self, held: HeldForMove) -> None:
-        """Copy what is held, and have the source give it away."""
-        ids = held.submission_ids
-        for start in range(0, len(ids), TOGETHER_SUBMISSIONS):
-            self._copy(held, ids[start : start + TOGETHER_SUBMISSIONS])
-        source = self._source
-        source.call(CommitMove(source.next_id(), held.move, self._target_identity, self._shard, self._address), Changed)
+        """Copy what is held, and have the source give it away; if that fails, drop it unless it may be given away."""
+        ids, source = held.submission_ids, self._source
+        is_asked = False
+        try:
+            for start in range(0, len(ids), TOGETHER_SUBMISSIONS):
+                self._copy(held, ids[start : start + TOGETHER_SUBMISSIONS])
+            commit = CommitMove(source.next_id(), held.move, self._target_identity, self._shard, self._address)
+            is_asked = True
+            source.call(commit, Changed)
+        except BaseException as error:
+            # Once it was asked, only its refusal says that it has not.
+            is_free = isinstance(error, Conflict | Refused) if is_asked else not isinstance(error, Unreachable)
+            if is_free:
+                with contextlib.suppress(Conflict, Refused):
+                    self._drop(held)
+            raise
 
     def _activate(self, submission_ids: list[int]) -> int:
         """Have the target hand these out, and the source note that; how many were not active yet.

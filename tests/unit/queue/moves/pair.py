@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from opsq.client.core.mover import Mover
+from opsq.errors import Unreachable
 from opsq.ids import SubmissionIds
 from opsq.queue.policy import Policy
 from opsq.store import shard
@@ -19,7 +20,7 @@ WAIT_S = 5.0
 SHARD = 7
 
 
-class Killed(Exception):  # nothing failed
+class Killed(Unreachable):
     """The mover, or one of the two daemons, is gone."""
 
 

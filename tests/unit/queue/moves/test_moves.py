@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from opsq.client.core.mover import check_pair
-from opsq.errors import Conflict, Moved, UsageError
+from opsq.errors import Conflict, Moved, NoRoom, StorageFull, UsageError
 from opsq.wire import messages as m
 from unit.queue.moves.pair import SHARD, Killed, Pair, states
 
@@ -233,6 +233,53 @@ def test_submission_whose_key_is_taken_at_the_target_stays_and_the_others_move(p
     assert len(pair.source.reserve(pair.source.connect())) == 1
     pair.settle()
     pair.check()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), NoRoom("There is no room.")], ids=["interrupted", "no room"])
+def test_what_is_staged_when_a_copy_ends_early_is_dropped(pair: Pair, error: BaseException) -> None:
+    def fail() -> None:
+        raise error
+
+    def fail_with_the_next() -> None:
+        pair.beside = (m.StageSlice, fail)
+
+    submissions = {pair.source.submit(1) for _ in range(2)}
+    pair.beside = (m.StageSlice, fail_with_the_next)
+    with pytest.raises(type(error)):
+        pair.move()
+    assert len(pair.source.reserve(pair.source.connect(), 5)) == 2
+    pair.settle()
+    assert pair.calls.count("GiveUpMoved") == 1
+    assert pair.target.rows("SELECT 1 FROM arriving") == []
+    assert set(states(pair.source)) == submissions
+
+
+def test_commit_that_is_refused_for_want_of_room_frees_what_was_staged(pair: Pair) -> None:
+    def refuse() -> None:
+        raise StorageFull("The disk is full.")
+
+    pair.source.submit(1)
+    pair.beside = (m.CommitMove, refuse)
+    with pytest.raises(StorageFull):
+        pair.move()
+    pair.settle()
+    assert pair.target.rows("SELECT 1 FROM arriving") == []
+
+
+def test_what_was_given_away_is_not_dropped_though_the_answer_was_interrupted(pair: Pair) -> None:
+    submission = pair.source.submit(1)
+    mover = pair.mover()
+
+    def interrupt(request: object) -> None:
+        if isinstance(request, m.CommitMove):
+            raise KeyboardInterrupt
+
+    pair.after_call = interrupt  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        list(mover.run())
+    pair.settle()
+    assert list(pair.mover().recover()) == [1]
+    assert set(states(pair.target)) == {submission}
 
 
 def test_submission_of_which_the_target_never_clears_an_earlier_copy_is_left(
