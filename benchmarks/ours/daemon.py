@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import IO
 
 _DEADLINE_S = 60.0
 
@@ -43,7 +44,8 @@ class Daemon:
         self.socket_path = state_dir / "opsq.sock"
         self.database_path = state_dir / "opsq.sqlite"
         self._process: subprocess.Popen[bytes] | None = None
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the daemon
+        self._said: IO[bytes] | None = None
+        """What it says, from its start until the end of the context."""
 
     def __enter__(self) -> Daemon:
         self.start()
@@ -51,10 +53,13 @@ class Daemon:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-        self._said.close()
+        if self._said is not None:
+            self._said.close()
 
     def start(self) -> None:
         """Start it; returns at once, a client's connect waits until it listens."""
+        if self._said is None or self._said.closed:
+            self._said = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the daemon
         self._process = subprocess.Popen(
             [sys.executable, "-m", "opsq", "start", "--foreground"],
             env=environment(self.state_dir) | self._settings,
@@ -86,7 +91,7 @@ class Daemon:
         Raises:
             RuntimeError: it does not run, or has ended by itself.
         """
-        if self._process is None:
+        if self._process is None or self._said is None:
             raise RuntimeError(f"the daemon of {self.state_dir} was not started")
         status = self._process.poll()
         if status is not None:
