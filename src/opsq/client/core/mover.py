@@ -157,7 +157,7 @@ class Mover:
 
     def recover(self) -> Iterator[int]:
         """Activate what the source has given away to this target, and have the rest of what is there removed."""
-        source, target = self._source, self._target
+        source = self._source
         here = source.call(DriveMoves(source.next_id()), Driving)
         try:
             there = self._admit(here)
@@ -171,12 +171,10 @@ class Mover:
         self._driver, self._identity, self._target_identity = here.driver, here.identity, there.identity
         # No other mover commits anything any more, so all is known that the source has given away.
         departed = self._departed()
-        arriving = target.call(ShowMoves(target.next_id(), here.identity), Moves).arriving
-        given_up = sorted(set(arriving).difference(departed))
-        if given_up:
-            self._give_up(given_up)
         for start in range(0, len(departed), TOGETHER_ACTIVE):
             yield self._activate(departed[start : start + TOGETHER_ACTIVE])
+        while given_up := self._arriving().difference(departed):
+            self._give_up(sorted(given_up))
 
     def _admit(self, here: Driving) -> Driving:
         target = self._target
@@ -192,6 +190,10 @@ class Mover:
                 return found
             found += [one.submission_id for one in rows if one.identity == self._target_identity]
             after = rows[-1].submission_id
+
+    def _arriving(self) -> set[int]:
+        """What has come to the target from this source and is not active, or the first of that."""
+        return set(self._target.call(ShowMoves(self._target.next_id(), self._identity), Moves).arriving)
 
     def _pass(self) -> Iterator[int]:
         """Go through all submissions once."""

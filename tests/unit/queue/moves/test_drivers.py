@@ -103,6 +103,20 @@ def test_all_that_has_departed_is_listed_however_much_it_is(pair: Pair, monkeypa
     assert set(states(pair.target)) == set(submissions)
 
 
+def test_all_that_an_earlier_mover_has_staged_is_dropped_however_much_it_is(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("opsq.queue.moves.listing.LISTED", 2)
+    submissions = {pair.source.submit(1) for _ in range(5)}
+    first = pair.mover()
+    list(first.recover())
+    first.copy(first.hold())
+    assert pair.move().left == {}
+    assert pair.calls.count("CancelMove") == 0  # nothing was in the way
+    assert set(states(pair.target)) == submissions
+    pair.check()
+
+
 def test_what_is_activated_twice_at_once_is_counted_once(pair: Pair) -> None:
     submission = pair.source.submit(10)
     mover = pair.mover()
