@@ -70,7 +70,9 @@ class Batch:
         self.entries: list[Entry] = []
         self.history: list[HistoryRow] = []
         self.first_seq = 0
-        """The seq of the first of them, given when the batch begins."""
+        """The seq of the first row of `written`, given when the batch begins."""
+        self.written: list[HistoryRow] = []
+        """All history that it has written, its own and what has arrived, in the order of their seqs."""
         self.events: list[EventRow] = []
         """What people are told; a statement may still change or take back one."""
         self.results: list[tuple[int, int, int, Raw]] = []
@@ -97,7 +99,7 @@ class Batch:
         self.hidden_count = 0
         """Chunks that the counters of lanes get and nobody here works on; negative: those that somebody does now."""
         self.arrived: list[HistoryRow] = []
-        """History of submissions that are moving here, behind its own."""
+        """History of submissions that are moving here: that of their chunks is counted nowhere."""
         self.told_count = 0
         """How many of those who wait for a submission it tells of its end."""
         self.spare_bytes = 0
@@ -154,8 +156,9 @@ class Batch:
         writer = database.writer
         for statement in self.statements:
             statement(database, self)
-        if self.history or self.arrived:
-            history.append(writer, self.first_seq, (*self.history, *self.arrived))
+        self.written = [*self.history, *self.arrived]
+        if self.written:
+            history.append(writer, self.first_seq, self.written)
         if self.events:
             events.append(writer, self.events)
         if self.results:
@@ -177,6 +180,11 @@ class Batch:
             lanes.add_counts(writer, ((*sums, lane_id) for lane_id, sums in self.lane_counts.items()))
 
     @property
+    def next_seq(self) -> int:
+        """What the first row of history gets that is written behind this batch."""
+        return self.first_seq + len(self.written)
+
+    @property
     def answers_count(self) -> int:
         """Grows with each request that this batch answers, or refuses if it fails."""
         return len(self.replies) + len(self.on_failed)
@@ -186,6 +194,7 @@ class Batch:
         self.entries += other.entries
         self.history += other.history
         self.arrived += other.arrived
+        self.written += other.written
         self.hidden_count += other.hidden_count
         self.events += other.events
         self.statements += other.statements

@@ -82,7 +82,7 @@ class BatchWriter:
             state.attempt(peer, request_id(request), partial(verb, peer, request, now))
             own, state.batch = state.batch, rest
             self._prepare(own)
-            own.first_seq = batch.first_seq + len(batch.history)
+            own.first_seq = batch.next_seq
             try:
                 with state.database.savepoint():
                     own.apply(state.database, now)

@@ -106,7 +106,7 @@ class Commits:
             return None
         try:
             self._full_disk.committed(batch, now)
-            self._folding.committed([*batch.history, *batch.arrived], now)
+            self._folding.committed(batch.written, now)
             self._counters.note(batch.history)
             self._admission.ended(batch, is_committed=True)
             batch.settle(now)
