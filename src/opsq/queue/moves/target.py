@@ -88,7 +88,10 @@ class MoveTarget:
             meta.put(database.writer, _driver_key(source), number)
             arriving.put_address(database.writer, source, address)
 
-        batch.add(nothing_to_undo, nothing_to_undo, write)
+        def undo(_: Now) -> None:
+            self._drivers[source] = known
+
+        batch.add(nothing_to_undo, undo, write)
         batch.replies.append((peer, Driving(request.id, moved.identity(self._state.reader), number)))
         self._state.await_copy(peer, request.id)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from opsq.errors import Bug
+from opsq.errors import Bug, Conflict, StorageFull
 from opsq.queue import folding
 from opsq.wire import messages as m
 from unit.model.rig import Rig
@@ -81,3 +81,29 @@ def test_history_that_arrives_beside_what_cannot_be_written_is_numbered_as_it_is
     pair.settle()
     pair.check()
     assert {one: state.completed_count for one, state in states(target).items()} == {moving[0]: 3, moving[1]: 3, own: 2}
+
+
+def test_mover_is_admitted_beside_what_cannot_be_written(pair: Pair) -> None:
+    target, identity = pair.target, bytes(16)
+    peer = target.connect("mover")
+    first, second = (m.AdmitMover(next(target.ids), identity, number) for number in (1, 2))
+    target.send(peer, first)
+    target.send(peer, second)
+    target.send(peer, poison(target))
+    target.settle()
+    assert [reply.driver for one in (first, second) for reply in target.replies(peer, one.id)] == [1, 2]
+
+
+def test_mover_whose_admission_was_lost_with_its_batch_is_admitted_when_it_asks_again(pair: Pair) -> None:
+    target, identity = pair.target, bytes(16)
+    peer = target.connect("mover")
+    target.only(peer, m.AdmitMover(next(target.ids), identity, 1), m.Driving)
+    request = m.AdmitMover(next(target.ids), identity, 2)
+    target.send(peer, request)
+    target.fail_commit()
+    with pytest.raises(StorageFull):
+        target.replies(peer, request.id)
+    target.advance(2)
+    assert target.only(peer, request, m.Driving).driver == 2
+    with pytest.raises(Conflict, match="Another"):
+        target.ask(peer, m.AdmitMover(next(target.ids), identity, 1))
