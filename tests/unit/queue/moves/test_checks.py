@@ -233,6 +233,22 @@ def test_slice_that_contradicts_an_earlier_one_is_refused(pair: Pair, name: str)
     pair.check()
 
 
+def test_slice_is_compared_with_what_is_stored_by_one_statement_that_looks_it_up(pair: Pair) -> None:
+    reader = pair.target.database.reader
+    asked: list[tuple[str, Any]] = []
+    reader.exec_trace = lambda _, sql, bindings: asked.append((sql, bindings)) is None
+    full = Slice(1, blocks=[(block, 1) for block in range(transfer.SLICE_ROWS)])
+    assert transfer.added(reader, 5, transfer.NOTHING, full).pending == transfer.SLICE_ROWS
+    reader.exec_trace = None
+    [(sql, bindings)] = asked
+    plan = [row[-1] for row in reader.execute(f"EXPLAIN QUERY PLAN {sql}", bindings)]
+    assert [step for step in plan if step.startswith(("SEARCH", "SCAN", "USE")) and "json_each" not in step] == [
+        "SEARCH block USING PRIMARY KEY (submission_id=? AND block=?)",
+        "SEARCH dropped USING PRIMARY KEY (submission_id=? AND block=?)",
+        "SEARCH dead USING PRIMARY KEY (submission_id=? AND chunk>? AND chunk<?)",
+    ]
+
+
 def test_submission_in_many_slices_arrives_whole(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = Sent(pair)
     monkeypatch.setattr(transfer, "SLICE_ROWS", 1)
