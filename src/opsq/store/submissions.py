@@ -380,3 +380,9 @@ def is_there(connection: apsw.Connection, submission_id: int) -> bool:
         connection.execute("SELECT 1 FROM submission WHERE id = ? AND state != 'removed'", (submission_id,)).fetchone()
         is not None
     )
+
+
+def is_hidden(connection: apsw.Connection, submission_id: int) -> bool:
+    """Whether there are rows of such a submission that nobody sees: it is being removed, or on its way here."""
+    sql = "SELECT 1 FROM submission WHERE id = ? AND state = 'removed'"
+    return connection.execute(sql, (submission_id,)).fetchone() is not None

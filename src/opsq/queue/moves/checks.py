@@ -5,14 +5,14 @@ A `ValueError` names the field that cannot be. Must not store anything, nor know
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from opsq.errors import UsageError
 from opsq.ids import block_mask, blocks_of, made_at
-from opsq.queue.submissions.submit import ATTACHMENT_LIMIT_BYTES, CONTENT_LIMIT_BYTES, check_new
+from opsq.queue.submissions.submit import check_new
 from opsq.store import submissions, transfer
 from opsq.store.submissions import SubmissionRow
 from opsq.store.transfer import Header, Slice, Sums
@@ -29,7 +29,6 @@ _Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 _Text = Annotated[str, Meta(max_length=1 << 16)]
 """A reason, or one that was made of another."""
 _Bool = Annotated[int, Meta(ge=0, le=1)]
-S = TypeVar("S")
 
 
 class _Row(msgspec.Struct):
@@ -74,16 +73,15 @@ class _Wait(msgspec.Struct):
 
 
 class _About(msgspec.Struct):
-    title: f.Title | None
     submitted_by: f.UserKey | None
     submitted_from: f.UserKey | None
 
 
 class _Header(msgspec.Struct):
+    """The fields of a `Header` of which `check_new` does not say enough."""
+
     exported_at: f.Instant
     row: _Row
-    content: Annotated[bytes, Meta(max_length=CONTENT_LIMIT_BYTES)]
-    attachment: Annotated[bytes, Meta(max_length=ATTACHMENT_LIMIT_BYTES)] | None
     about: _About
     metadata: f.Metadata
     idempotency_key: f.UserKey | None
@@ -99,7 +97,6 @@ class _Attempt(msgspec.Struct):
 
 
 class _Dead(msgspec.Struct):
-    chunk: f.ChunksCount
     attempts: _Number
     lost: _Number
     dead_at: f.Instant
@@ -157,7 +154,7 @@ def _check_counters(row: SubmissionRow) -> None:
         raise ValueError(f"chunks_total is {total}, and more are completed, dead or skipped")
     if dropped > skipped:
         raise ValueError(f"chunks_dropped is {dropped}, and chunks_skipped {skipped}")
-    if not 0 <= row.frontier <= blocks_of(total):
+    if row.frontier > blocks_of(total):
         raise ValueError(f"frontier is {row.frontier}, and chunks_total {total}")
     if left and row.state in submissions.FINAL_STATES:
         raise ValueError(f"state is {row.state}, and {left} of chunks_total are left")
@@ -206,7 +203,7 @@ def _check_submittable(header: Header) -> None:
     try:
         check_new(new)
     except UsageError as error:
-        raise ValueError(error.message.rstrip(".")) from error
+        raise ValueError(error.message.partition("\n")[0].rstrip(".")) from error  # without advice to who submits
     for name in ("submitted_by", "submitted_from"):
         text = getattr(about, name)
         if text is not None and not text.isprintable():
@@ -265,7 +262,7 @@ def _check_results(results: bytes, count: int) -> None:
         raise ValueError(f"results has an entry of more than {RESULT_INLINE_BYTES} bytes")
 
 
-def _convert(value: object, kind: type[S], name: str) -> None:
+def _convert(value: object, kind: type[Any], name: str) -> None:
     """`ValueError` unless a value is of a type, within all its bounds."""
     try:
         msgspec.convert(value, kind, from_attributes=True)

@@ -11,7 +11,7 @@ import msgspec
 
 from opsq.clock import Now
 from opsq.errors import Conflict, UsageError
-from opsq.ids import SubmissionId, shard_of
+from opsq.ids import shard_of
 from opsq.queue.batch import Batch, acting, nothing_to_undo
 from opsq.queue.folding import Folding
 from opsq.queue.live_submission import LiveSubmission
@@ -124,10 +124,11 @@ class MoveTarget:
             raise Conflict(cause="clearing", submission_id=request.submission_id)
         if known is not None and known.move != request.move:
             raise Conflict(cause="arriving_already", submission_id=request.submission_id)
-        if known is not None and (known.next_slice is None or request.number < known.next_slice):
+        expected = 0 if known is None else known.next_slice
+        if expected is None or request.number < expected:
             self._answer(peer, request, 0)
             return
-        if request.number != (0 if known is None else known.next_slice):
+        if request.number > expected:
             raise Conflict(cause="out_of_step", submission_id=request.submission_id)
         try:
             if known is None:
@@ -149,8 +150,7 @@ class MoveTarget:
         row = header.row
         checks.check_header(header, request.submission_id, self._latest_at(row.id, now))
         self._check_new(header)
-        unfinished = _unfinished(row)
-        self._check_room(unfinished)
+        self._check_room(_unfinished(row))
         if request.is_last:
             checks.check_whole(row, transfer.NOTHING)
         following = None if request.is_last else 1
@@ -201,10 +201,9 @@ class MoveTarget:
     def _check_new(self, header: Header) -> None:
         """`Conflict` if the submission, or one of its keys, is known here."""
         reader, row = self._state.reader, header.row
-        there = reader.execute("SELECT state FROM submission WHERE id = ?", (row.id,)).get
-        if there == "removed":
+        if submissions.is_hidden(reader, row.id):
             raise Conflict(cause="clearing", submission_id=row.id)
-        if there is not None:
+        if submissions.is_there(reader, row.id):
             raise Conflict(cause="arrived_before", submission_id=row.id)
         holder = self._keys.holder(row.request_key, header.idempotency_key)
         unique_key = _held_key(row)
@@ -298,7 +297,7 @@ class MoveTarget:
             moved.forget(database.writer, row.id)
 
         state.batch.hidden_count -= _unfinished(row)
-        self._state.activating.add(row.id)
+        state.activating.add(row.id)
         unique_key = _held_key(row)
         if unique_key is not None:
             until_start = row.unique_until == submissions.UNTIL_START
@@ -371,5 +370,4 @@ def _adapted(header: Header, peer: Peer, now: Now) -> Header:
         row = row._replace(expires_at=row.expires_at + step_ms)
     if peer.uid is None or peer.uid not in {ROOT, row.submitter}:
         row = row._replace(submitter=None)
-    row = row._replace(id=SubmissionId(row.id), shuffle=shuffle_of(row.id))
-    return msgspec.structs.replace(header, row=row)
+    return msgspec.structs.replace(header, row=row._replace(shuffle=shuffle_of(row.id)))
