@@ -27,6 +27,7 @@ from opsq.wire.messages import (
     Requeue,
     ShardsMissing,
     Shown,
+    StageSlice,
 )
 from scripted import welcome
 from waiting import wait_until
@@ -285,3 +286,26 @@ def test_addresses_are_read_as_people_type_them(text: str, address: object) -> N
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="not an address"):
         parse_address(text)
+
+
+def test_connection_on_which_part_of_a_frame_was_sent_is_ended(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with peer.connect() as connection:
+        peer.hear(Hello)
+        monkeypatch.setattr(connection, "_wait_writable", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            connection.send([StageSlice(1, bytes(16), bytes(16), 5, 0, bytes(1 << 23), True)])
+        peer.socket.settimeout(5)
+        while peer.socket.recv(1 << 20):
+            pass
+        with pytest.raises(Unreachable):
+            connection.send([Heartbeat(1)])
+
+
+def test_a_daemon_that_stops_reading_in_the_middle_of_a_frame_counts_as_gone() -> None:
+    peer = Peer(heartbeat_s=0.05)
+    with peer.connect() as connection, pytest.raises(Unreachable, match="no longer answers"):
+        connection.send([StageSlice(1, bytes(16), bytes(16), 5, 0, bytes(1 << 23), True)])
+    peer.socket.close()

@@ -148,7 +148,7 @@ class Connection:
         block both.
 
         Raises:
-            Unreachable: the connection has ended.
+            Unreachable: the connection has ended, or the daemon has stopped reading.
             UsageError: a single request is longer than the limit.
         """
         for frame in frames(requests, self._limit_bytes):
@@ -208,7 +208,7 @@ class Connection:
                     raise TimedOut(f"The daemon at {show_address(self.address)} did not answer within {timeout_s:g} s.")
                 if now >= beat_at:
                     if beats_count >= MISSES:
-                        raise Unreachable(f"The daemon at {show_address(self.address)} no longer answers.")
+                        raise self._silent()
                     beats_count += 1
                     beat_at = now + self._heartbeat_s
                     self.send([Heartbeat(_BEAT_ID)])
@@ -217,8 +217,7 @@ class Connection:
 
     def close(self) -> None:
         """Close the socket; harmless when it is closed already."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+        self._shut_down()
         with self._receiving, self._sending:
             self._socket.close()
 
@@ -230,20 +229,28 @@ class Connection:
 
     def _write(self, frame: bytes) -> None:
         rest = memoryview(frame)
-        while rest:
-            try:
-                rest = rest[self._socket.send(rest) :]
-            except BlockingIOError:
-                self._wait_writable()
-            except OSError as error:
-                raise self._lost() from error
+        try:
+            while rest:
+                try:
+                    rest = rest[self._socket.send(rest) :]
+                except BlockingIOError:
+                    self._wait_writable()
+                except OSError as error:
+                    raise self._lost() from error
+        except BaseException:
+            if len(rest) < len(frame):  # the daemon would take all that follows as the rest of this frame
+                self._shut_down()
+            raise
 
     def _wait_writable(self) -> None:
         is_reader = self._receiving.acquire(blocking=False)
         try:
             poll = select.poll()
             poll.register(self._socket, select.POLLOUT | (select.POLLIN if is_reader else 0))
-            for _, events in poll.poll():
+            found = poll.poll(MISSES * self._heartbeat_s * 1000)
+            if not found:
+                raise self._silent()
+            for _, events in found:
                 if is_reader and events & _READABLE:
                     self._read()
         finally:
@@ -266,6 +273,13 @@ class Connection:
             else:
                 self._inbox.append(reply)
         return True
+
+    def _shut_down(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def _silent(self) -> Unreachable:
+        return Unreachable(f"The daemon at {show_address(self.address)} no longer answers.")
 
     def _lost(self) -> Unreachable:
         is_early = isinstance(self.address, TlsAddress) and not hasattr(self, "welcome")
