@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from opsq.client.core.administration import Caller
-from opsq.errors import Conflict, Refused, Unreachable, UsageError
+from opsq.errors import Conflict, OpsqError, Refused, Unreachable, UsageError
 from opsq.wire.messages import (
     Activated,
     ActivateMoved,
@@ -237,7 +237,7 @@ class Mover:
             # Once it was asked, only its refusal says that it has not.
             is_free = isinstance(error, Conflict | Refused) if is_asked else not isinstance(error, Unreachable)
             if is_free:
-                with contextlib.suppress(Conflict, Refused):
+                with contextlib.suppress(OpsqError):  # what has ended the copy is raised
                     self._drop(held)
             raise
 

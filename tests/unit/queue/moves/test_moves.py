@@ -254,6 +254,21 @@ def test_what_is_staged_when_a_copy_ends_early_is_dropped(pair: Pair, error: Bas
     assert set(states(pair.source)) == submissions
 
 
+def test_interrupt_is_raised_though_the_target_is_gone_when_what_is_staged_is_dropped(pair: Pair) -> None:
+    def lose_target() -> None:
+        raise Killed
+
+    def interrupt() -> None:
+        pair.beside = (m.GiveUpMoved, lose_target)
+        raise KeyboardInterrupt
+
+    pair.source.submit(1)
+    pair.beside = (m.StageSlice, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        pair.move()
+    assert pair.beside is None
+
+
 def test_commit_that_is_refused_for_want_of_room_frees_what_was_staged(pair: Pair) -> None:
     def refuse() -> None:
         raise StorageFull("The disk is full.")
