@@ -247,7 +247,9 @@ class Mover:
         What was active, and was removed there before this was noted, is not known there. So there is nothing to do.
         """
         activated = self._target.call(ActivateMoved(self._target.next_id(), submission_ids, self._identity), Activated)
-        self.unknown += activated.unknown
+        if activated.unknown:
+            shown = self._source.call(ShowMoves(self._source.next_id(), self._target_identity), Moves)
+            self.unknown += [one for one in activated.unknown if one not in shown.arriving]  # those are coming back
         self._source.call(ConfirmMoved(self._source.next_id(), submission_ids), Changed)
         return activated.count
 

@@ -365,6 +365,34 @@ def test_submission_comes_back_to_where_it_was(tmp_path: Path) -> None:
     pair.close()
 
 
+def test_submission_that_is_on_its_way_back_is_not_unknown(tmp_path: Path) -> None:
+    pair = Pair(tmp_path)
+    submission = pair.source.submit(1)
+    pair.kill_at = (9, "mover late")
+    mover = pair.mover()
+    with pytest.raises(Killed):
+        list(mover.run())
+    assert pair.calls[-1] == "ActivateMoved"
+    pair.disconnect_mover(mover)
+    pair.kill_at = None
+    pair.source, pair.target = pair.target, pair.source
+    back = pair.mover()
+    list(back.recover())
+    held = back.hold()
+    back.copy(held)
+    back.commit(held)
+    pair.disconnect_mover(back)
+    pair.source, pair.target = pair.target, pair.source
+    assert pair.move().unknown == []
+    assert states(pair.target) == {}
+    pair.source, pair.target = pair.target, pair.source
+    assert pair.move().unknown == []
+    assert set(states(pair.target)) == {submission}
+    pair.settle()
+    pair.check()
+    pair.close()
+
+
 def test_cancelled_hold_frees_everything(pair: Pair) -> None:
     rig = pair.source
     rig.submit(1)
