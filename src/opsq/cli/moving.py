@@ -16,7 +16,7 @@ from typing import TypeVar
 from opsq.cli.caller import Caller
 from opsq.client.core.address import ShardedAddress, address_of, find_daemon, show_address, token_in
 from opsq.client.core.mover import Mover, check_pair
-from opsq.client.core.transport import expect
+from opsq.client.core.transport import MISSES, expect
 from opsq.client.sync.connection import Connection
 from opsq.errors import InputUnreadable, Unreachable, UsageError
 from opsq.units import counted
@@ -91,8 +91,8 @@ class Moving:
         shard = target.welcome.shard or 0
         address = show_address(self._target)
         mover = Mover(
-            _Together(source),
-            _Together(target),
+            Together(source),
+            Together(target),
             shard,
             address,
             source_address=self._source_address(),
@@ -134,8 +134,8 @@ class Moving:
             yield source, target
 
 
-class _Together:
-    """A connection that can send requests together."""
+class Together:
+    """A connection that can send requests together, while something else shows by heartbeats that this side lives."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -143,17 +143,28 @@ class _Together:
         self.call = connection.call
 
     def call_all(self, requests: Sequence[Request], kind: type[R]) -> list[R]:
-        """See `MoveCaller.call_all`."""
-        self._connection.send(requests)
+        """See `MoveCaller.call_all`.
+
+        Raises:
+            Unreachable: the connection has ended, or nothing has come for as long as `MISSES` heartbeats.
+        """
+        connection = self._connection
+        connection.send(requests)
+        heartbeat_s, silent_since = connection.welcome.heartbeat_s, time.monotonic()
         numbers = [int(getattr(request, "id")) for request in requests]  # noqa: B009  # all have one
         answers: dict[int, Reply] = {}
         while len(answers) < len(requests):
-            for reply in self._connection.receive(None):
+            heard_at = connection.heard_at
+            for reply in connection.receive(heartbeat_s):
                 number = getattr(reply, "id", None)
                 if number == 0 and isinstance(reply, ErrorReply):
                     raise reply.error()
                 if number in numbers:  # others are of requests whose wait was interrupted
                     answers[number] = reply
+            if connection.heard_at != heard_at:  # perhaps a part of a reply
+                silent_since = time.monotonic()
+            elif time.monotonic() - silent_since > MISSES * heartbeat_s:
+                raise Unreachable(f"The daemon at {show_address(connection.address)} no longer answers.")
         return [expect(answers[number], kind) for number in numbers]
 
 

@@ -85,6 +85,8 @@ class Connection:
         self.address = address
         self.on_missing: Callable[[ShardsMissing], None] = MissingShards()
         """Told which shards of a queue of several have no part in the answer that follows, as people know them."""
+        self.heard_at = 0.0
+        """When something last came, in seconds of `time.monotonic`."""
         self._socket = peer
         self._ids = itertools.count(1)
         self._reader = reply_reader()
@@ -267,6 +269,7 @@ class Connection:
             raise self._lost() from error
         if not received:
             raise self._lost()
+        self.heard_at = time.monotonic()
         for reply in self._reader.feed(received):
             if isinstance(reply, ShardsMissing):
                 self.on_missing(reply)
