@@ -13,6 +13,7 @@ import msgspec
 
 from opsq.clock import MonoNs, Now
 from opsq.errors import Conflict, OpsqError
+from opsq.queue.batch import Batch, request_id
 from opsq.queue.chunks.reservations import Reservations
 from opsq.queue.folding import Folding
 from opsq.queue.live_submission import LiveSubmission
@@ -192,23 +193,32 @@ class Holds:
             submission.is_closing = True
         batch, folding = self._state.batch, self._folding
         batch.after.append(lambda _: folding.after(folding.last_seq, lambda _: self._answer(hold)))
-        batch.on_failed.append(lambda error: self._fail(hold, error))
+        batch.on_failed.append(lambda error: self._fail(hold, batch, error))
 
     def _answer(self, hold: Hold) -> None:
         if self._by_key.get(hold.key) is not hold:
             return
         if self._state.has_untold:  # of an end that was being committed as they came to rest
-            hold.stage = Stage.WAITING
-            for submission in hold.submissions:
-                submission.is_closing = False
+            self._wait_on(hold)
         else:
             hold.stage = Stage.READY
             ids = [submission.id for submission in hold.submissions]
             hold.open_waits_count = move_units.open_waits_count(self._state.reader, ids)
             self._state.reply(hold.peer, msgspec.structs.replace(hold.reply, submission_ids=ids))
 
-    def _fail(self, hold: Hold, error: OpsqError) -> None:
-        if self._by_key.get(hold.key) is hold:
+    def _wait_on(self, hold: Hold) -> None:
+        hold.stage = Stage.WAITING
+        for submission in hold.submissions:
+            submission.is_closing = False
+
+    def _fail(self, hold: Hold, batch: Batch, error: OpsqError) -> None:
+        """Their batch is gone; if only for the sake of another request, they come to rest with the next."""
+        if self._by_key.get(hold.key) is not hold:
+            return
+        is_made_again = any(peer is hold.peer and request_id(one) == hold.reply.id for _, peer, one in batch.again)
+        if error.cause == "batch_undone" and not is_made_again:
+            self._wait_on(hold)
+        else:
             self.release(hold)
             self._state.reply(hold.peer, ErrorReply.of(hold.reply.id, error))
 

@@ -11,6 +11,7 @@ import apsw
 import pytest
 
 from opsq.errors import Conflict
+from opsq.queue.batch import nothing_to_undo
 from opsq.wire import messages as m
 from unit.model.rig import Rig
 from unit.queue.moves.pair import Pair, states
@@ -123,6 +124,33 @@ def test_what_another_request_is_just_ending_moves_in_the_same_run(pair: Pair) -
     assert (pair.beside, mover.left) == (None, {})
     assert states(rig) == {}
     assert states(pair.target)[ending].state == "cancelled"
+
+
+@pytest.mark.parametrize("is_at_rest", [True, False], ids=["at rest when it begins", "later"])
+def test_hold_is_answered_though_its_batch_is_undone_for_another_request(pair: Pair, is_at_rest: bool) -> None:
+    def refuse(*_: object) -> None:
+        raise Conflict(cause="finalizing", submission_id=1)
+
+    rig = pair.source
+    submission = rig.submit(2)
+    worker, mover = rig.connect("worker"), rig.connect("mover")
+    [ticket] = rig.reserve(worker)
+    rig.only(mover, m.DriveMoves(next(rig.ids)), m.Driving)
+    if is_at_rest:
+        rig.complete(worker, ticket.held())
+    request = m.HoldForMove(next(rig.ids), wait_s=60.0)
+    rig.pass_time(1)
+    rig.send(mover, request)
+    if not is_at_rest:
+        rig.complete(worker, ticket.held())
+        rig.pass_time(1)
+        rig.tick()
+    rig.engine._state.batch.add(nothing_to_undo, nothing_to_undo, refuse)
+    rig.settle()
+    rig.advance(2)
+    [held] = rig.replies(mover, request.id)
+    assert isinstance(held, m.HeldForMove)
+    assert held.submission_ids == [submission]
 
 
 def test_what_other_requests_keep_changing_is_left_when_patience_ends(pair: Pair) -> None:
