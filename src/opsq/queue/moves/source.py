@@ -14,7 +14,7 @@ from opsq.queue.live_submission import LiveSubmission
 from opsq.queue.moves.holds import Hold, Holds, Stage
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
-from opsq.store import lanes, meta, move_units, moved, removals, submissions, transfer
+from opsq.store import lanes, meta, move_units, moved, removals, transfer
 from opsq.store.database import Database
 from opsq.store.moved import Target
 from opsq.wire.messages import (
@@ -100,11 +100,9 @@ class MoveSource:
         if not chosen:
             state.reply(peer, reply)
             return
-        with_final = request.with_final or _any_final(chosen)
+        held, is_unit = list(chosen.values()), request.limit == 1
         deadline = after(now.mono, request.wait_s)
-        self._holds.begin(
-            Hold(peer, reply.move, list(chosen.values()), deadline, reply, with_final, is_unit=request.limit == 1)
-        )
+        self._holds.begin(Hold(peer, reply.move, held, deadline, reply, request.with_final, is_unit))
         self._holds.tick(now)
 
     def _loaded(self, unit: list[int]) -> dict[int, LiveSubmission]:
@@ -211,8 +209,3 @@ class MoveSource:
         ids = list(request.submission_ids)
         self._state.batch.add(nothing_to_undo, nothing_to_undo, lambda database, _: moved.confirm(database.writer, ids))
         self._state.batch.replies.append((peer, Changed(request.id, len(ids))))
-
-
-def _any_final(chosen: dict[int, LiveSubmission]) -> bool:
-    """Whether one has ended, and moves with those that wait for it."""
-    return any(one.state in submissions.FINAL_STATES for one in chosen.values())

@@ -65,6 +65,33 @@ def test_those_who_wait_on_for_what_has_ended_while_it_was_held_move_with_it(pai
     pair.check()
 
 
+def test_what_has_ended_moves_with_those_who_wait_on_for_it_and_nothing_else_that_has_ended(pair: Pair) -> None:
+    source, target = pair.source, pair.target
+    failed = source.submit(1, max_attempts=1)
+    waiting = source.submit(1, after=[m.Dependency(failed)], on_failed_dependency="keep")
+    worker, mover = source.connect("worker"), source.connect("mover")
+    [ticket] = source.reserve(worker)
+    source.ask(worker, m.Fail(next(source.ids), [m.Failure(ticket.held())]))
+    source.fold()
+    assert states(source)[failed].state == "failed"
+    ending = source.submit(1)
+    [ticket] = source.reserve(worker)
+    source.only(mover, m.DriveMoves(next(source.ids)), m.Driving)
+    request = m.HoldForMove(next(source.ids), wait_s=60.0)
+    source.send(mover, request)
+    source.complete(worker, ticket.held())
+    source.advance(1)
+    [held] = source.replies(mover, request.id)
+    assert isinstance(held, m.HeldForMove)
+    assert held.submission_ids == [failed, waiting]
+    source.disconnect(mover)
+    source.settle()
+    assert pair.move().left == {}
+    assert set(states(source)) == {ending}
+    assert set(states(target)) == {failed, waiting}
+    pair.check()
+
+
 def test_one_that_comes_during_a_move_to_wait_for_what_moves_is_moved_with_it(pair: Pair) -> None:
     source, target = pair.source, pair.target
     awaited = source.submit(1)
