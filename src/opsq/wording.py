@@ -33,23 +33,23 @@ REFUSALS: dict[str, str] = {
         "Try again when `opsq drain --to` at the other daemon has ended; `opsq status` shows what is arriving."
     ),
     "not_held": "Submission {submission_id} is not held for a move by this connection.",
-    "other_driver": ("Another `opsq drain --to` has taken over.\nLet it finish, or stop it and run this one again."),
+    "other_driver": "Another `opsq drain --to` has taken over.\nLet it finish, or stop it and run this one again.",
     "not_held_any_more": "What was held for this move is not held any more.\nRun `opsq drain --to` again.",
     "move_awaited": (
-        "Submission {other_id} has come meanwhile, and must move with one of those that were to move.\n"
+        "Submission {other_id} has arrived since, and must move together with one of these.\n"
         "Run `opsq drain --to` again."
     ),
     "move_outdated": (
-        "Something that one of those to be moved was waiting for has ended meanwhile.\nRun `opsq drain --to` again."
+        "A submission being moved was waiting for something that has since ended.\nRun `opsq drain --to` again."
     ),
-    "clearing": "What arrived for submission {submission_id} before is still being dealt with.\nTry again in a moment.",
+    "clearing": "An earlier copy of submission {submission_id} is still being processed.\nTry again in a moment.",
     "out_of_step": "This is not the slice of submission {submission_id} that comes next.\nRun `opsq drain --to` again.",
     "bad_slice": (
         "What arrived for submission {submission_id} is malformed: {complaint}.\n"
         "Check the source daemon with `opsq check`, and run the same version of opsq on both sides."
     ),
     "arriving_already": (
-        "Submission {submission_id} is on its way there already, by another move.\n"
+        "Submission {submission_id} is already arriving there from another move.\n"
         "`opsq status` at the other daemon shows from where (`arriving_from`)."
     ),
     "arrived_before": "Submission {submission_id} is here already.",

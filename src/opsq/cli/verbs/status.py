@@ -191,7 +191,7 @@ def _drawing(caller: Caller, state: DaemonState, by: str | None, meter: Progress
         parts.append(Text("It is being drained, and takes no new submissions: see opsq-drain(1).", style="magenta"))
     if state.departed_count or state.arriving_count:
         moving = f"{counted(state.departed_count, 'submission')} departed, {state.arriving_count} arriving"
-        text = f"{moving}: a move is in progress, or was interrupted; then run `opsq drain --to` again at the source."
+        text = f"{moving}: a move is in progress. If it was interrupted, run `opsq drain --to` again at the source."
         parts.append(Text(text, style="magenta"))
     for each in state.arriving_from:
         coming = f"{each.submissions_count} arriving from {each.address}, {each.complete_count} complete"

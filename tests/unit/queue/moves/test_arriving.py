@@ -57,7 +57,7 @@ def test_keys_of_a_copy_that_was_dropped_are_free_once_it_is_gone(pair: Pair, ke
     mover, held = stage_all(pair)
     mover.drop(held)
     target = pair.target
-    with pytest.raises(Conflict, match="dealt with"):
+    with pytest.raises(Conflict, match="being processed"):
         submit(target, new)
     pair.settle()
     created = submit(target, new)

@@ -308,7 +308,7 @@ def test_submission_of_which_the_target_never_clears_an_earlier_copy_is_left(
     pair.target.engine._state.arriving.clear()  # what should never come about: so it is not removed
     mover = pair.move(wait_s=0.0)
     assert list(mover.left) == [left]
-    assert "dealt with" in mover.left[left]
+    assert "being processed" in mover.left[left]
 
 
 def test_submissions_that_wait_for_each_other_move_together(pair: Pair) -> None:
