@@ -237,7 +237,9 @@ class Mover:
             # Once it was asked, only its refusal says that it has not.
             is_free = isinstance(error, Conflict | Refused) if is_asked else not isinstance(error, Unreachable)
             if is_free:
-                with contextlib.suppress(OpsqError):  # what has ended the copy is raised
+                # What ends the move is raised; after a refusal it goes on, so there the loss of a connection is.
+                is_refusal = isinstance(error, Conflict | UsageError)
+                with contextlib.suppress(*(Conflict, Refused) if is_refusal else (OpsqError,)):
                     self._drop(held)
             raise
 

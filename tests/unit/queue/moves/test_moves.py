@@ -269,6 +269,20 @@ def test_interrupt_is_raised_though_the_target_is_gone_when_what_is_staged_is_dr
     assert pair.beside is None
 
 
+def test_target_that_is_gone_when_what_it_refused_is_dropped_is_noticed(pair: Pair) -> None:
+    def lose_target() -> None:
+        raise Killed
+
+    def refuse() -> None:
+        pair.beside = (m.GiveUpMoved, lose_target)
+        raise Conflict(cause="move_outdated")
+
+    pair.source.submit(1)
+    pair.beside = (m.CommitMove, refuse)
+    with pytest.raises(Killed):
+        pair.move(wait_s=0.0)
+
+
 def test_commit_that_is_refused_for_want_of_room_frees_what_was_staged(pair: Pair) -> None:
     def refuse() -> None:
         raise StorageFull("The disk is full.")
