@@ -82,6 +82,7 @@ def main() -> None:
     rows: list[Row] = []
     statuses: set[int] = set()
     with tempfile.TemporaryDirectory(prefix="opsq-bench-", dir=disk) as folder:
+        Path(folder).chmod(0o711)  # PostgreSQL runs as a user of its own
         machine = look_at_machine(Path(folder))
         print(machine.line, file=sys.stderr)
         for name in chosen.names or _NAMES:
