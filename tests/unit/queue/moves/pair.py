@@ -137,6 +137,18 @@ class Pair:
             source, target, SHARD, "there:7400", source_address="here:7400", with_final=with_final, wait_s=wait_s
         )
 
+    def holding(self) -> tuple[StepMover, m.HeldForMove]:
+        """A mover that has submissions of the source held."""
+        mover = self.mover()
+        list(mover.recover())
+        return mover, mover.hold()
+
+    def staged(self) -> tuple[StepMover, m.HeldForMove]:
+        """A mover, and what it has copied and not yet moved."""
+        mover, held = self.holding()
+        mover.copy(held)
+        return mover, held
+
     def move(self, *, with_final: bool = False, wait_s: float = WAIT_S) -> StepMover:
         """Move all there is."""
         mover = self.mover(with_final=with_final, wait_s=wait_s)

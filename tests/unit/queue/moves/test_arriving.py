@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from opsq.errors import Conflict
 from opsq.wire import messages as m
 from unit.model.rig import Rig
-from unit.queue.moves.pair import Pair, StepMover
+from unit.queue.moves.pair import Pair
 
 KEYS: tuple[dict[str, str], ...] = ({"unique_key": "nightly"}, {"idempotency_key": "once"}, {})
 NAMES = ["unique", "idempotency", "request"]
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
-    pair = Pair(tmp_path)
-    yield pair
-    pair.close()
-
-
-def stage_all(pair: Pair) -> tuple[StepMover, m.HeldForMove]:
-    """A mover, and what it has copied and not yet moved."""
-    mover = pair.mover()
-    list(mover.recover())
-    held = mover.hold()
-    mover.copy(held)
-    return mover, held
 
 
 @pytest.mark.parametrize("keys", KEYS, ids=NAMES)
@@ -39,7 +20,7 @@ def test_submit_whose_key_belongs_to_an_arriving_copy_is_refused_until_that_is_a
     first = m.NewSubmission(b"first request...", 3, **keys)
     again = m.NewSubmission(b"another request." if keys else first.request_key, 3, **keys)
     submission = submit(pair.source, first).submission_id
-    mover, held = stage_all(pair)
+    mover, held = pair.staged()
     target = pair.target
     with pytest.raises(Conflict, match="moving here"):
         submit(target, again)
@@ -54,7 +35,7 @@ def test_submit_whose_key_belongs_to_an_arriving_copy_is_refused_until_that_is_a
 def test_keys_of_a_copy_that_was_dropped_are_free_once_it_is_gone(pair: Pair, keys: dict[str, str]) -> None:
     new = m.NewSubmission(b"first request...", 3, **keys)
     submission = submit(pair.source, new).submission_id
-    mover, held = stage_all(pair)
+    mover, held = pair.staged()
     mover.drop(held)
     target = pair.target
     with pytest.raises(Conflict, match="being processed"):
@@ -67,7 +48,7 @@ def test_keys_of_a_copy_that_was_dropped_are_free_once_it_is_gone(pair: Pair, ke
 
 def test_status_counts_what_arrives_by_its_source(pair: Pair) -> None:
     pair.source.submit(1)
-    mover, _ = stage_all(pair)
+    mover, _ = pair.staged()
     assert pair.target.status().arriving_from == [m.ArrivingState(mover.identity, 1, 1, "here:7400")]
     assert pair.source.status().arriving_from == []
 
@@ -79,9 +60,7 @@ def test_incomplete_copies_of_a_source_that_is_gone_are_dropped_and_their_keys_a
     [ticket] = pair.source.reserve(worker, 1)
     pair.source.complete(worker, ticket.held())
     pair.source.fold()
-    mover = pair.mover()
-    list(mover.recover())
-    held = mover.hold()
+    mover, held = pair.holding()
     part = mover.export(held)
     assert part.after is not None
     mover.stage(held, part)
@@ -99,7 +78,7 @@ def test_incomplete_copies_of_a_source_that_is_gone_are_dropped_and_their_keys_a
 
 def test_complete_copies_are_dropped_only_when_that_is_asked_for(pair: Pair) -> None:
     submission = pair.source.submit(1)
-    mover, held = stage_all(pair)
+    mover, held = pair.staged()
     mover.commit(held)
     target = pair.target
     assert give_up(target, bytes(16), with_complete=True) == (0, 0)
@@ -119,7 +98,7 @@ def test_copy_that_was_dropped_on_its_way_back_is_unknown_where_it_once_moved_fr
     pair.move()
     pair.settle()
     pair.source, pair.target = pair.target, pair.source
-    mover, held = stage_all(pair)
+    mover, held = pair.staged()
     mover.commit(held)
     assert give_up(pair.target, mover.identity, with_complete=True) == (1, 0)
     pair.settle()
@@ -129,9 +108,7 @@ def test_copy_that_was_dropped_on_its_way_back_is_unknown_where_it_once_moved_fr
 
 def test_copy_whose_last_slice_is_being_committed_is_not_dropped(pair: Pair) -> None:
     pair.source.submit(1)
-    mover = pair.mover()
-    list(mover.recover())
-    held = mover.hold()
+    mover, held = pair.holding()
     part = mover.export(held)
     target = pair.target
     stager, operator = target.connect("mover"), target.connect()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -19,13 +18,6 @@ from opsq.wire import messages as m
 from unit.queue.moves.pair import SHARD, Pair, StepMover, states
 
 replace = msgspec.structs.replace
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
-    pair = Pair(tmp_path)
-    yield pair
-    pair.close()
 
 
 class Sent:
@@ -268,9 +260,7 @@ def test_submission_that_comes_without_what_it_waits_for_does_not_wait_for_ever(
     rig = pair.source
     first = rig.submit(1)
     waiting = rig.submit(5, after=[m.Dependency(first)], on_failed_dependency=on_failed)
-    mover = pair.mover()
-    list(mover.recover())
-    held = mover.hold()
+    mover, held = pair.holding()
     held.submission_ids[:] = [waiting]
     mover.copy(held)
     assert mover.activate(held) == 1

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from opsq.errors import Conflict
@@ -12,19 +9,9 @@ from opsq.wire import messages as m
 from unit.queue.moves.pair import Killed, Pair, states
 
 
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
-    pair = Pair(tmp_path)
-    yield pair
-    pair.close()
-
-
 def test_mover_that_begins_during_another_ones_move_loses_nothing(pair: Pair) -> None:
     submission = pair.source.submit(10)
-    first = pair.mover()
-    list(first.recover())
-    held = first.hold()
-    first.copy(held)
+    first, held = pair.staged()
     assert pair.move().left == {}
     with pytest.raises(Conflict, match="Another"):
         first.commit(held)
@@ -37,10 +24,7 @@ def test_mover_that_begins_during_another_ones_move_loses_nothing(pair: Pair) ->
 
 def test_what_a_mover_has_given_away_is_active_once_the_next_one_begins(pair: Pair) -> None:
     submission = pair.source.submit(10)
-    first = pair.mover()
-    list(first.recover())
-    held = first.hold()
-    first.copy(held)
+    first, held = pair.staged()
     first.commit(held)
     second = pair.mover()
     assert list(second.recover()) == [1]
@@ -54,10 +38,7 @@ def test_late_slice_of_an_earlier_mover_takes_nothing_away(pair: Pair) -> None:
     list(first.recover())
     stale = first.hold()
     part = first.export(stale)
-    second = pair.mover()
-    list(second.recover())
-    held = second.hold()
-    second.copy(held)
+    second, held = pair.staged()
     second.commit(held)
     pair.target.crash()
     first.reconnect_target()
@@ -94,10 +75,7 @@ def test_mover_that_waits_for_reservations_is_told_that_another_has_begun(pair: 
 def test_all_that_has_departed_is_listed_however_much_it_is(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("opsq.queue.moves.listing.LISTED", 2)
     submissions = [pair.source.submit(1) for _ in range(5)]
-    first = pair.mover()
-    list(first.recover())
-    held = first.hold()
-    first.copy(held)
+    first, held = pair.staged()
     first.commit(held)
     assert sum(pair.mover().recover()) == len(submissions)
     assert set(states(pair.target)) == set(submissions)
@@ -119,10 +97,7 @@ def test_all_that_an_earlier_mover_has_staged_is_dropped_however_much_it_is(
 
 def test_what_is_activated_twice_at_once_is_counted_once(pair: Pair) -> None:
     submission = pair.source.submit(10)
-    mover = pair.mover()
-    list(mover.recover())
-    held = mover.hold()
-    mover.copy(held)
+    mover, held = pair.staged()
     mover.commit(held)
     target = pair.target
     peers = [target.connect(name) for name in ("first", "second")]
@@ -138,10 +113,7 @@ def test_what_is_activated_twice_at_once_is_counted_once(pair: Pair) -> None:
 
 def test_run_after_a_lost_confirmation_succeeds_though_the_target_has_removed_it_since(pair: Pair) -> None:
     removed = pair.source.submit(1)
-    first = pair.mover()
-    list(first.recover())
-    held = first.hold()
-    first.copy(held)
+    first, held = pair.staged()
     first.commit(held)
     pair.kill_at = (len(pair.calls) + 1, "mover late")
     with pytest.raises(Killed):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -12,13 +11,6 @@ from opsq.client.core.mover import check_pair
 from opsq.errors import Conflict, Moved, NoRoom, StorageFull, UsageError
 from opsq.wire import messages as m
 from unit.queue.moves.pair import SHARD, Killed, Pair, states
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
-    pair = Pair(tmp_path)
-    yield pair
-    pair.close()
 
 
 def results_of(pair: Pair, submission_id: int) -> m.ResultRows:
@@ -390,10 +382,7 @@ def test_submission_that_is_on_its_way_back_is_not_unknown(tmp_path: Path) -> No
     pair.disconnect_mover(mover)
     pair.kill_at = None
     pair.source, pair.target = pair.target, pair.source
-    back = pair.mover()
-    list(back.recover())
-    held = back.hold()
-    back.copy(held)
+    back, held = pair.staged()
     back.commit(held)
     pair.disconnect_mover(back)
     pair.source, pair.target = pair.target, pair.source

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,13 +11,6 @@ from opsq.queue.policy import Policy
 from opsq.wire import messages as m
 from unit.model.rig import Rig
 from unit.queue.moves.pair import Pair, states
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
-    pair = Pair(tmp_path)
-    yield pair
-    pair.close()
 
 
 def restore(rig: Rig, driver: int) -> None:
@@ -44,9 +36,7 @@ def test_nothing_that_a_mover_goes_on_from_is_answered_before_the_replica_has_it
 def test_answers_that_are_given_again_wait_for_the_replica_as_well(tmp_path: Path) -> None:
     pair = Pair(tmp_path, Policy(replicate_to="s3://bucket/queue"))
     pair.source.submit(1)
-    mover = pair.mover()
-    list(mover.recover())
-    held = mover.hold()
+    mover, held = pair.holding()
     part = mover.export(held)
     mover.stage(held, part)
     mover.stage(held, part)
@@ -73,10 +63,7 @@ def test_source_that_was_restored_goes_on_above_the_movers_that_the_target_knows
     part = early.export(stale)
     pair.disconnect_mover(early)
     restore(pair.source, 4 - behind_count)
-    mover = pair.mover()
-    list(mover.recover())
-    held = mover.hold()
-    mover.copy(held)
+    mover, held = pair.staged()
     early.reconnect_target()
     with pytest.raises(Conflict, match="Another"):
         early.stage(stale, part)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import apsw
@@ -15,13 +14,6 @@ from opsq.queue.batch import nothing_to_undo
 from opsq.wire import messages as m
 from unit.model.rig import Rig
 from unit.queue.moves.pair import Pair, states
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
-    pair = Pair(tmp_path)
-    yield pair
-    pair.close()
 
 
 @contextmanager
@@ -214,10 +206,7 @@ def test_group_that_became_small_enough_moves_with_the_next_pass(pair: Pair, mon
 
 def test_submission_of_which_memory_has_another_copy_is_not_given_away(pair: Pair) -> None:
     submission = pair.source.submit(3)
-    mover = pair.mover()
-    list(mover.recover())
-    held = mover.hold()
-    mover.copy(held)
+    mover, held = pair.staged()
     state = pair.source.engine._state
     del state.live[submission]  # what a pin should prevent: chunks of the copy that is loaded next are handed out
     assert state.submission(submission) is not None

@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import msgspec
 import pytest
 
 from opsq.errors import Conflict
 from opsq.wire import messages as m
-from unit.queue.moves.pair import Pair, StepMover, states
+from unit.queue.moves.pair import Pair, states
 
 OTHER = b"another request!"
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
-    pair = Pair(tmp_path)
-    yield pair
-    pair.close()
-
-
-def holding_mover(pair: Pair) -> tuple[StepMover, m.HeldForMove]:
-    """A mover that has submissions of the source held."""
-    mover = pair.mover()
-    list(mover.recover())
-    return mover, mover.hold()
 
 
 def history_of(pair: Pair, submission_id: int) -> list[tuple[object, ...]]:
@@ -41,7 +24,7 @@ def history_of(pair: Pair, submission_id: int) -> list[tuple[object, ...]]:
 
 def test_unique_key_is_taken_from_the_request_that_stages_its_submission(pair: Pair) -> None:
     submission = pair.source.submit(10, unique_key="k")
-    mover, held = holding_mover(pair)
+    mover, held = pair.holding()
     part = mover.export(held)
     target = pair.target
     stager, submitter = target.connect("mover"), target.connect()
@@ -63,8 +46,7 @@ def test_unique_key_is_taken_from_the_request_that_stages_its_submission(pair: P
 
 def test_unique_key_is_free_when_its_submission_was_given_up(pair: Pair) -> None:
     pair.source.submit(10, unique_key="k")
-    mover, held = holding_mover(pair)
-    mover.copy(held)
+    mover, held = pair.staged()
     mover.drop(held)
     assert pair.target.submit(1, request_key=OTHER, unique_key="k") in states(pair.target)
 
@@ -74,7 +56,7 @@ def test_idempotency_key_makes_one_submission_though_another_with_it_is_staged_a
     pair: Pair, stages_first: bool
 ) -> None:
     pair.source.submit(10, idempotency_key="i")
-    mover, held = holding_mover(pair)
+    mover, held = pair.holding()
     target = pair.target
     stage = mover.stage_request(held, mover.export(held))
     submit = m.Submit(next(target.ids), [m.NewSubmission(OTHER, 3, idempotency_key="i")])
@@ -92,7 +74,7 @@ def test_idempotency_key_makes_one_submission_though_another_with_it_is_staged_a
 @pytest.mark.parametrize("source", [None, bytes(16)], ids=["same source", "another source"])
 def test_copy_is_not_dropped_for_that_of_another_move(pair: Pair, source: bytes | None) -> None:
     submission = pair.source.submit(10)
-    mover, held = holding_mover(pair)
+    mover, held = pair.holding()
     part = mover.export(held)
     mover.stage(held, part)
     target = pair.target
@@ -113,8 +95,7 @@ def test_copy_is_not_dropped_for_that_of_another_move(pair: Pair, source: bytes 
 def test_content_and_attachment_are_kept_once_and_arrive(pair: Pair) -> None:
     content, attachment = b"c" * 60_000, b"a" * 1_000_000
     submission = pair.source.submit(1, content=content, attachment=attachment)
-    mover, held = holding_mover(pair)
-    mover.copy(held)
+    mover, held = pair.staged()
     target = pair.target
     [(header_bytes,)] = target.rows("SELECT length(header) FROM arriving")
     assert header_bytes < 2_000
@@ -135,8 +116,7 @@ def test_given_up_submission_takes_its_history_with_it(pair: Pair, restarts: boo
     [ticket] = rig.reserve(peer, 3)
     rig.complete(peer, ticket.held())
     rig.disconnect(peer)
-    mover, held = holding_mover(pair)
-    mover.copy(held)
+    mover, held = pair.staged()
     mover.drop(held)
     if restarts:
         pair.target.crash()
@@ -153,8 +133,7 @@ def test_given_up_submission_takes_its_history_with_it(pair: Pair, restarts: boo
 
 def test_given_up_submission_is_removed_after_a_restart_of_which_the_first_commit_fails(pair: Pair) -> None:
     pair.source.submit(10, unique_key="k")
-    mover, held = holding_mover(pair)
-    mover.copy(held)
+    mover, held = pair.staged()
     mover.drop(held)
     target = pair.target
     target.crash()
@@ -167,7 +146,7 @@ def test_given_up_submission_is_removed_after_a_restart_of_which_the_first_commi
 
 def test_slice_that_is_sent_twice_at_once_is_kept_once(pair: Pair) -> None:
     pair.source.submit(10)
-    mover, held = holding_mover(pair)
+    mover, held = pair.holding()
     part = mover.export(held)
     target = pair.target
     peer = target.connect("mover")

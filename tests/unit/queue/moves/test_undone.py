@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import msgspec
 import pytest
 
@@ -13,13 +10,6 @@ from opsq.queue import folding
 from opsq.wire import messages as m
 from unit.model.rig import Rig
 from unit.queue.moves.pair import Pair, states
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
-    pair = Pair(tmp_path)
-    yield pair
-    pair.close()
 
 
 def poison(rig: Rig) -> m.Submit:
@@ -45,9 +35,7 @@ def test_history_that_arrives_beside_what_cannot_be_written_is_numbered_as_it_is
     moving, target = work(pair.source, 2), pair.target
     own, worker = target.submit(10, request_key=b"the target's own"), target.connect("worker")
     [ticket] = target.reserve(worker, 10)
-    mover = pair.mover()
-    list(mover.recover())
-    held = mover.hold()
+    mover, held = pair.holding()
     stager, slices = target.connect("mover"), []
     for one in moving:
         alone = msgspec.structs.replace(held, submission_ids=[one])
