@@ -164,7 +164,7 @@ class Together:
             if connection.heard_at != heard_at:  # perhaps a part of a reply
                 silent_since = time.monotonic()
             elif time.monotonic() - silent_since > MISSES * heartbeat_s:
-                raise Unreachable(f"The daemon at {show_address(connection.address)} no longer answers.")
+                raise connection.silent()
         return [expect(answers[number], kind) for number in numbers]
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from opsq.cli.moving import Together
 from opsq.client.core.transport import MISSES
+from opsq.client.sync.connection import Connection
 from opsq.errors import Unreachable
 from opsq.wire.messages import Alive, Changed, GiveUpMoved, Reply
 from scripted import welcome
@@ -25,6 +26,7 @@ class Line:
     welcome = welcome(HEARTBEAT_S)
     address = "/there.sock"
     call = None
+    silent = Connection.silent
 
     def __init__(self, *, comes: list[Reply] | None, rounds: int, answers: Sequence[Reply]) -> None:
         self._comes = comes

@@ -210,7 +210,7 @@ class Connection:
                     raise TimedOut(f"The daemon at {show_address(self.address)} did not answer within {timeout_s:g} s.")
                 if now >= beat_at:
                     if beats_count >= MISSES:
-                        raise self._silent()
+                        raise self.silent()
                     beats_count += 1
                     beat_at = now + self._heartbeat_s
                     self.send([Heartbeat(_BEAT_ID)])
@@ -251,7 +251,7 @@ class Connection:
             poll.register(self._socket, select.POLLOUT | (select.POLLIN if is_reader else 0))
             found = poll.poll(MISSES * self._heartbeat_s * 1000)
             if not found:
-                raise self._silent()
+                raise self.silent()
             for _, events in found:
                 if is_reader and events & _READABLE:
                     self._read()
@@ -281,7 +281,8 @@ class Connection:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
-    def _silent(self) -> Unreachable:
+    def silent(self) -> Unreachable:
+        """What to raise when nothing has come for too long."""
         return Unreachable(f"The daemon at {show_address(self.address)} no longer answers.")
 
     def _lost(self) -> Unreachable:
