@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from opsq import wording
+from opsq import findings, wording
 from opsq.errors import Conflict, NotFound, OpsqError
 from opsq.wire.messages import ErrorReply, Refusal, WorkExplained
 
@@ -44,11 +44,11 @@ def fields(template: str) -> set[str]:
 
 def test_every_code_of_the_engine_has_a_sentence_that_uses_its_details() -> None:
     """Details that a sentence does not use, or lacks, are a mistake of one of the two."""
-    templates = {**wording.REFUSALS, **wording.CAUSES, **wording.FACTS}
+    templates = {**wording.REFUSALS, **findings.CAUSES, **findings.FACTS}
     found = list(calls())
     assert len(found) > 60
     for code, details in found:
-        assert code in templates, f"{code} has no sentence in opsq.wording"
+        assert code in templates, f"{code} has no sentence in opsq.wording or opsq.findings"
         wanted = fields(templates[code]) - set(COMPUTED)
         if code not in SPREAD:
             assert wanted <= details, f"{code} lacks {wanted - details}"
@@ -56,8 +56,8 @@ def test_every_code_of_the_engine_has_a_sentence_that_uses_its_details() -> None
 
 def test_every_sentence_has_a_code_that_somebody_gives() -> None:
     """What was renamed does not stay behind."""
-    texts = "\n".join(path.read_text() for path in SRC.rglob("*.py") if path.name != "wording.py")
-    codes = [*wording.REFUSALS, *wording.CAUSES, *(code for code in wording.FACTS if not code.startswith("place_"))]
+    texts = "\n".join(path.read_text() for path in SRC.rglob("*.py") if path.name not in {"wording.py", "findings.py"})
+    codes = [*wording.REFUSALS, *findings.CAUSES, *(code for code in findings.FACTS if not code.startswith("place_"))]
     assert [code for code in codes if f'"{code}"' not in texts] == []
 
 
@@ -112,13 +112,13 @@ def test_refusal_of_chunks_names_the_first_of_them() -> None:
     ],
 )
 def test_what_a_gate_has_given_is_said_by_its_key(details: dict[str, int | str], text: str) -> None:
-    (sentence,) = wording.explanation("Chunk 1/2", [("gated", details)], 0)
+    (sentence,) = findings.explanation("Chunk 1/2", [("gated", details)], 0)
     assert sentence == f"Chunk 1/2 is blocked by the strategies of the consumers: {text}."
 
 
 def test_causes_after_the_first_start_with_also() -> None:
-    findings = [("next", {}), ("retries", {"due_at": 90_000}), ("counts", {"total": 1, "in_back_off": 1})]
-    assert wording.explanation("Submission 1", findings, 0) == [
+    found = [("next", {}), ("retries", {"due_at": 90_000}), ("counts", {"total": 1, "in_back_off": 1})]
+    assert findings.explanation("Submission 1", found, 0) == [
         "Submission 1 is next.",
         "Also, it waits for retries, the next due 1970-01-01T00:01:30Z (in 1m 30s).",
         "1 chunk: 1 in back-off.",
@@ -127,4 +127,4 @@ def test_causes_after_the_first_start_with_also() -> None:
 
 def test_findings_of_a_newer_daemon_are_written_as_they_came() -> None:
     assert WorkExplained(1, 2, None, "moonlit", [], 0).reasons == []
-    assert wording.explanation("Submission 1", [("moonlit", {})], 0) == ["moonlit"]
+    assert findings.explanation("Submission 1", [("moonlit", {})], 0) == ["moonlit"]

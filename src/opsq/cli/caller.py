@@ -223,7 +223,7 @@ class Caller:
 
     def held_back(self, subject: str, findings: Sequence[Finding]) -> list[str]:
         """What holds a subject back, in sentences."""
-        from opsq.wording import held_back
+        from opsq.findings import held_back
 
         return list(map(self.reworded, held_back(subject, findings)))
 

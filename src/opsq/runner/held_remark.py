@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 import time
 
+from opsq.findings import held_back
 from opsq.runner.polled_consumer import PolledConsumer
 from opsq.runner.progress import ProgressViewer
-from opsq.wording import held_back
 
 ASK_S = 2.0
 """A consumer that waits this long asks for the first time."""

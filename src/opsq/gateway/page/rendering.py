@@ -21,10 +21,10 @@ from opsq.documents import rule_text, strategy_text
 from opsq.documents.readable import brief, readable
 from opsq.documents.submission_text import backoff_text, ended, host_of, nth, pairs_text, span_of, span_text
 from opsq.documents.submissions import ranges
+from opsq.findings import held_back
 from opsq.printable import printable
 from opsq.units import format_instant, format_rate, format_roughly, format_span
 from opsq.version import __version__
-from opsq.wording import held_back
 
 _CODE = re.compile(r"`([^`]+)`")
 _LINES = "\n"

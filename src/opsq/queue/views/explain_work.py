@@ -1,6 +1,6 @@
 """Finds why a submission, or a chunk of it, is not running: a verdict, and codes with the numbers and names behind it.
 
-Reads only, and words nothing: `opsq.wording` does. It finds all causes; the one that has to go first comes first.
+Reads only, and words nothing: `opsq.findings` does. It finds all causes; the one that has to go first comes first.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class Record(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Finding(Record):
-    """One thing that was found about work: its code, and the details that `opsq.wording` puts into its sentence."""
+    """One thing that was found about work: its code, and the details that `opsq.findings` puts into its sentence."""
 
     code: str
     details: dict[str, Detail] = {}

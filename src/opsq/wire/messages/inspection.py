@@ -400,7 +400,7 @@ class WorkExplained(Message):
     @property
     def reasons(self) -> list[str]:
         """The findings as sentences, the main one first."""
-        from opsq.wording import explanation
+        from opsq.findings import explanation
 
         subject = f"Submission {self.submission_id}"
         if self.index is not None:
