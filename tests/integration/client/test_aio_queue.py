@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import uvloop
+from msgspec.structs import replace
 
 import opsq
 from daemons import kill, running
@@ -31,6 +32,7 @@ from opsq.errors import (
     WorkFailed,
 )
 from opsq.settings import Settings
+from opsq.wire import messages as m
 
 DEADLINE_S = 180
 
@@ -432,6 +434,32 @@ def test_reservation_gets_one_verdict_and_may_be_failed_or_given_back(settings: 
             state = await submission.state()
             assert (state.completed_count, state.dead_count) == (1, 3)
             assert {dead.reason async for dead in submission.dead()} == {"no good"}
+
+    run(work())
+
+
+def test_later_bulk_reserve_that_is_answered_first_is_not_kept_waiting(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As behind a router, where each waits at all shards: here the first one asks for what never comes."""
+
+    async def work() -> None:
+        async with connect(settings) as queue:
+            submission = await queue.submit([b"a"] * 40)
+            async with queue.consumer(f"SelectOnly(submission={submission.id})") as consumer:
+                new_reserve = consumer._new_reserve
+                strategies = iter(["SelectOnly(part=none)"])
+
+                def _new_reserve(count: int, wait_s: float | None, until_empty: bool) -> m.Reserve:
+                    request = new_reserve(count, wait_s, until_empty)
+                    return replace(request, strategy=next(strategies, request.strategy))
+
+                monkeypatch.setattr(consumer, "_new_reserve", _new_reserve)
+                async for reservation in consumer.reservations(16, until_empty=False):
+                    await reservation.complete()
+                    await consumer.flush()
+                    if (await submission.state()).state == "completed":
+                        break
 
     run(work())
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from opsq.client.aio.chunk import AsyncChunk, AsyncReservation
 from opsq.client.aio.verdict_sender import AsyncVerdictSender
-from opsq.client.core.consumer_base import RETRY_S, Ask
+from opsq.client.core.consumer_base import RETRY_S, Ask, is_one_over, pop_over
 from opsq.client.core.verdict_batch import FLUSH_S
 from opsq.errors import UsageError
 from opsq.ids import mask_indexes
@@ -86,19 +86,19 @@ class AsyncConsumer(AsyncVerdictSender):
     ) -> AsyncIterator[AsyncReservation]:
         """Reserve in bulk, again and again, with `ahead` reserves on their way; see `Consumer.reservations`."""
         asks: list[Ask] = []
+        may_come = True
         try:
-            while not self._is_stopping:
+            while not self._is_stopping and (may_come or asks):
                 self._surface()
-                while len(asks) < ahead:
+                while may_come and len(asks) < ahead:
                     asks.append(Ask(self._new_reserve(count, wait_s, until_empty)))
                     await self._flush(asks[-1])
-                await self._link.wait_until(asks[0].is_over)
-                reservation = self._reservation(asks.pop(0))
+                await self._link.wait_until(lambda: is_one_over(asks))
+                reservation = self._reservation(pop_over(asks))
+                may_come = bool(reservation.chunks_count) or not (reservation.is_empty or wait_s is not None)
                 if reservation.chunks_count:
                     yield reservation
-                elif reservation.is_empty or wait_s is not None:
-                    break
-                else:
+                elif may_come:
                     await self._link.wait_until(self._is_stopped, RETRY_S)
             await self.flush()
         finally:

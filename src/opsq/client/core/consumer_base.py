@@ -11,7 +11,7 @@ import operator
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from opsq.client.core.arguments import converted
@@ -47,6 +47,16 @@ class Ask:
     def is_over(self) -> bool:
         """Whether its answer is there."""
         return self.reply is not None or self.error is not None
+
+
+def is_one_over(asks: Iterable[Ask]) -> bool:
+    """Whether the answer to any of them is there; not always that to the first: each waits at several shards."""
+    return any(ask.is_over() for ask in asks)
+
+
+def pop_over(asks: list[Ask]) -> Ask:
+    """Take out the first whose answer is there; there must be one."""
+    return asks.pop(next(place for place, ask in enumerate(asks) if ask.is_over()))
 
 
 class ConsumerBase(ABC):

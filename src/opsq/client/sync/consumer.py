@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Unpack
 
-from opsq.client.core.consumer_base import RETRY_S, Ask
+from opsq.client.core.consumer_base import RETRY_S, Ask, is_one_over, pop_over
 from opsq.client.core.verdict_batch import FLUSH_S
 from opsq.client.sync.chunk import Chunk, Reservation
 from opsq.client.sync.verdict_sender import VerdictSender
@@ -297,18 +297,18 @@ class Consumer(VerdictSender):
             OpsqError: see `chunks`.
         """
         asks: list[Ask] = []
+        may_come = True
         try:
-            while not self._is_stopping:
+            while not self._is_stopping and (may_come or asks):
                 self._surface()
-                while len(asks) < ahead:
+                while may_come and len(asks) < ahead:
                     asks.append(self._send_bulk(count, wait_s, until_empty))
-                self._link.wait_until(asks[0].is_over)
-                reservation = self._reservation(asks.pop(0))
+                self._link.wait_until(lambda: is_one_over(asks))
+                reservation = self._reservation(pop_over(asks))
+                may_come = bool(reservation.chunks_count) or not (reservation.is_empty or wait_s is not None)
                 if reservation.chunks_count:
                     yield reservation
-                elif reservation.is_empty or wait_s is not None:
-                    break
-                else:
+                elif may_come:
                     self._link.wait_until(self._is_stopped, RETRY_S)
             self.flush()
         finally:

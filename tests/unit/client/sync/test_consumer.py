@@ -356,6 +356,46 @@ def test_bulk_reservations_travel_with_the_completions_before_them(daemon: Scrip
     ]
 
 
+def test_later_bulk_reserve_that_is_answered_first_is_not_kept_waiting(
+    daemon: ScriptedDaemon, backlog: Backlog
+) -> None:
+    """The first may be parked for ever, while another shard has work for the second."""
+    parked: list[Request] = []
+
+    def park_first(request: Request) -> list[Reply]:
+        if isinstance(request, Reserve | CompleteAndReserve) and not parked:
+            parked.append(request)
+            return []
+        return backlog(request)
+
+    daemon.script = park_first
+    with Consumer(daemon.open_wire) as consumer:
+        reservations = consumer.reservations(50, until_empty=False)
+        for expected in (50, 14, 4):
+            reservation = next(reservations)
+            assert reservation.chunks_count == expected
+            reservation.complete([b""] * expected)
+        reservations.close()
+    assert len(backlog.completed) == 68
+
+
+def test_bulk_loop_ends_only_when_every_reserve_of_it_is_answered(daemon: ScriptedDaemon, backlog: Backlog) -> None:
+    """The first finds nothing; the second is granted what was submitted in between."""
+    grants, backlog.grants = backlog.grants, deque()
+
+    def submit_after_the_first(request: Request) -> list[Reply]:
+        replies = backlog(request)
+        if isinstance(request, Reserve):
+            backlog.grants = grants
+        return replies
+
+    daemon.script = submit_after_the_first
+    with Consumer(daemon.open_wire) as consumer:
+        for reservation in consumer.reservations(50):
+            reservation.complete([b""] * reservation.chunks_count)
+    assert (len(backlog.completed), backlog.released_count) == (68, 0)
+
+
 def test_a_single_bulk_reservation_is_given_back_as_a_whole(consumer: Consumer, backlog: Backlog) -> None:
     reservation = consumer.reserve(50)
     assert [(part.submission_id, part.block, part.mask) for part in reservation.blocks] == [(7, 0, (1 << 50) - 1)]
