@@ -1,17 +1,20 @@
 """Shards that are simulated: the real `Parking` of many clients over them, on a clock that a simulation moves.
 
 A shard here only grants, parks and cancels as the engine does: by rank, and of one rank the longest waiting. Each
-message takes the same time on its way and is counted. Completions are counted, not sent: two messages a call.
+message takes the same time on its way and is counted. Completions are counted, not sent.
 """
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from msgspec.structs import replace
 
 from opsq.client.shards.parking import Parking
 from opsq.wire.messages import Grant, Reply, Reserve, Reserved
@@ -166,7 +169,7 @@ class World:
         """Of each chunk that a consumer was given, until it had it."""
         self._work_s = work_s
         self._way_s = way_s
-        self._came: dict[int, float] = {}
+        self._came: dict[int, Chunk] = {}
         self._all = [SimulatedShard(number, self) for number in range(shards_count)]
         random.seed(seed)  # the clients choose where they begin
         self.consumers = [_Consumer(self) for _ in range(consumers_count)]
@@ -196,21 +199,18 @@ class World:
     def submit(self, shard: int, chunks_count: int = 1) -> None:
         """Chunks come to a shard now."""
         chunks = [next(self.ids) for _ in range(chunks_count)]
-        self._came.update(dict.fromkeys(chunks, self.clock.now_s))
+        self._came.update(dict.fromkeys(chunks, (shard, self.clock.now_s)))
         self._all[shard].put(chunks)
 
-    def taken(self, chunk: int) -> None:
-        """A consumer has got a chunk."""
-        self.waits_s.append(self.clock.now_s - self._came.pop(chunk))
+    def taken(self, chunk: int) -> SimulatedShard:
+        """A consumer has got a chunk; returns its shard."""
+        number, came_at = self._came.pop(chunk)
+        self.waits_s.append(self.clock.now_s - came_at)
+        return self._all[number]
 
-    def complete(self, then: Callable[[], None]) -> None:
-        """A consumer works, and completes."""
-
-        def completed() -> None:
-            self.messages_count += 2
-            then()
-
-        self.clock.later(self._work_s, completed)
+    def work(self, then: Callable[[], None]) -> None:
+        """A consumer works, and then completes."""
+        self.clock.later(self._work_s, then)
 
     def forget(self) -> None:
         """Count from now on."""
@@ -235,7 +235,19 @@ class _Consumer:
         """Ask for a chunk."""
         self._parking.reserve(Reserve(next(self._ids), 1, "OldestFirst", None))
 
+    def _complete_and_reserve(self, shard: SimulatedShard) -> None:
+        """Complete a chunk of a shard and ask for one: in one request if that shard may have more, as a router does."""
+        request = Reserve(next(self._ids), 1, "OldestFirst", None)
+        last: Any = shard
+        if self._parking.may_stay(last):
+            self._world.messages_count += 1  # the first of two answers
+            whole = replace(request, wait_s=0.0)
+            self._parking.reserve(request, last, lambda on_reply: shard.ask(whole, on_reply))
+        else:
+            self._world.messages_count += 2
+            self._parking.reserve(request)
+
     def _heard(self, reply: Any) -> None:
         for grant in reply.grants:
-            self._world.taken(grant.submission_id)
-            self._world.complete(self.reserve)
+            shard = self._world.taken(grant.submission_id)
+            self._world.work(functools.partial(self._complete_and_reserve, shard))

@@ -26,5 +26,5 @@ def test_chunk_takes_as_many_messages_as_simulated(tmp_path: Path) -> None:
     assert model[BUSY] == pytest.approx(real[BUSY], rel=0.1)
 
 
-def test_chunk_for_consumers_that_wait_takes_three_messages_a_shard_and_three_more() -> None:
-    assert simulated(SHARDS, CONSUMERS, CHUNKS)[SPARSE] == 3 * SHARDS + 3
+def test_chunk_for_consumers_that_wait_takes_three_messages_a_shard_and_two_or_three_more() -> None:
+    assert 3 * SHARDS + 2 <= simulated(SHARDS, CONSUMERS, CHUNKS)[SPARSE] <= 3 * SHARDS + 3

@@ -42,6 +42,8 @@ Holdings = Callable[[], tuple[list[HeldChunks], list[ChunkMask]]]
 """What a consumer holds, and which of it was started."""
 
 
+_PUSHES = (Revoked, Draining)
+
 BEATS = 3
 """Heartbeats in the time of the shortest reservation that is held: one may be late, another lost."""
 BEAT_MIN_S = 0.03
@@ -187,7 +189,7 @@ class LinkBase:
         return True
 
     def _deliver(self, reply: Reply) -> None:
-        if isinstance(reply, Revoked | Draining):
+        if isinstance(reply, _PUSHES):
             if self._on_push is not None:
                 self._on_push(reply)
             return

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from opsq.client.core.pending_requests import OnReply
 from opsq.client.shards.poll import is_gone
 from opsq.client.shards.shard import QUESTION_S, Shard
 from opsq.client.shards.shard_set import ShardSet
@@ -48,6 +49,8 @@ class Timer(Protocol):
 
 Later = Callable[[float, Callable[[], None]], Timer]
 """Has something called in so many seconds."""
+AskFirst = Callable[[OnReply], int]
+"""Asks the first shard of a call for what it has now, on behalf of who is given; returns the id of the request."""
 
 
 class Parking:
@@ -78,13 +81,23 @@ class Parking:
         self._dry: set[Shard] = set()  # had nothing when they were asked last
         self._untold: dict[int, SubmissionContent] = {}  # came with chunks that were given back
 
-    def reserve(self, request: Reserve, last: Shard | None = None) -> None:
-        """Begin a call; `last`: where the client completes chunks in the same turn.
+    def reserve(self, request: Reserve, first: Shard | None = None, ask: AskFirst | None = None) -> None:
+        """Begin a call.
 
-        That shard is asked first: both messages travel in one frame, and what many do at once remains one commit.
+        Args:
+            first: that shard is asked first.
+            ask: how, if not with a request of its own.
         """
         self._calls[request.id] = call = _Call(self, request)
-        call.begin(last if last is not None and self._may_stay(last) else None)
+        call.begin(first, ask)
+
+    def may_stay(self, shard: Shard) -> bool:
+        """Whether a client that has just completed chunks of this shard should ask it first for the next ones."""
+        now = time.monotonic()
+        if now - self._moved_at >= STAY_S:
+            self._moved_at = now
+            return False
+        return shard.hands_out and shard not in self._dry and shard in self.shards.served
 
     def cancel(self, request_id: int) -> bool:
         """End a call now, as `CancelWait` does; False: there is none with this id."""
@@ -117,13 +130,6 @@ class Parking:
         self.look_again()
 
     # --- for calls ---
-
-    def _may_stay(self, shard: Shard) -> bool:
-        now = time.monotonic()
-        if now - self._moved_at >= STAY_S:
-            self._moved_at = now
-            return False
-        return shard not in self._dry
 
     def next_turn(self) -> int:
         """At which shard the next call begins: at another one each time."""
@@ -187,7 +193,7 @@ class _Call:
         self._asked: dict[Shard, int] = {}  # who has not answered, and the id of what it was asked
         self._probed: set[Shard] = set()  # have been asked before all were
         self._empty: set[Shard] = set()  # could serve nothing more without a new submission
-        self._next: list[Shard] = []  # to be asked before all are
+        self._next: list[Shard] | None = None  # to be asked before all are; None: that is not decided yet
         self._is_answered = False
         self._is_cancelled = False
         self._has_told = False
@@ -195,22 +201,38 @@ class _Call:
         self._timers: set[Timer] = set()  # that have not rung
         self._errors: dict[Shard, ErrorReply] = {}  # of those that would take part, and cannot
 
-    def begin(self, first: Shard | None) -> None:
+    def begin(self, first: Shard | None, ask: AskFirst | None) -> None:
         """Ask, one after the other, those that may have something; then park.
 
         Args:
             first: begin with this one.
+            ask: asks it.
         """
-        if not self._parking.shards.served:
+        if first is not None:
+            self._probe(first, ask)
+        elif self._parking.shards.served:
+            self.look_again()
+        else:
             numbers = ", ".join(map(str, sorted(self._parking.shards.numbers or [])))
             self._finish(ErrorReply.of(0, UsageError(cause="no_such_shards", shards=numbers)))
-            return
-        self._next = sorted(self._places(), key=lambda shard: (shard is not first, self._parking.is_dry(shard)))
-        if self.request.wait_s != 0:  # else what is given back to one could be what is looked for by the next call
+
+    def _plan(self) -> None:
+        """Decide who is asked before all are, and when the call ends."""
+        self._next = [shard for shard in self._places() if shard not in self._probed]
+        if self.request.wait_s == 0:  # what was given back to one could be what the next call looks for
+            self._next.sort(key=self._parking.is_dry)
+        else:
             self._next = [shard for shard in self._next if not self._parking.is_dry(shard)]
         if self._deadline < math.inf:
             self._end_within(self._deadline - time.monotonic())
-        self.look_again()
+
+    def _probe(self, shard: Shard, ask: AskFirst | None = None) -> None:
+        self._probed.add(shard)
+        if ask is None:
+            self._ask(shard, 0.0)
+        else:
+            self._asked[shard] = ask(lambda reply: self._heard(shard, reply))
+        self._later(PROBE_S, lambda: self._go_on(shard))
 
     def look_again(self) -> None:
         """Ask the next; if there is none, park at every shard at which the call should be and is not."""
@@ -219,12 +241,13 @@ class _Call:
         if self._is_cancelled:
             self._end_if_over()
             return
+        if self._next is None:
+            if self._asked:
+                return
+            self._plan()
         if self._next:
             if not self._asked:
-                shard = self._next.pop(0)
-                self._probed.add(shard)
-                self._ask(shard, 0.0)
-                self._later(PROBE_S, lambda: self._go_on(shard))
+                self._probe(self._next.pop(0))
             return
         wait_s = None if self._deadline == math.inf else max(self._deadline - time.monotonic(), 0.0)
         for rank, shard in enumerate(self._places()):
@@ -247,7 +270,7 @@ class _Call:
         """A shard may have been lost and nobody knows yet: do not wait for its answer alone, nor ask it first again."""
         if silent in self._asked and not self._is_answered:
             self._parking.fell_silent(silent)
-            self._next.clear()
+            self._next = []
             self.look_again()
 
     def _move(self) -> None:
@@ -267,7 +290,7 @@ class _Call:
         """Answer with nothing, as soon as no shard can grant anything any more."""
         self._deadline = 0.0
         self._is_cancelled = True
-        self._next.clear()
+        self._next = []
         self._cancel_all()
         self._end_within(0.0)
         self._end_if_over()
@@ -363,7 +386,7 @@ class _Call:
 
     def _finish(self, reply: Reply, shard: Shard | None = None) -> None:
         self._is_answered = True
-        self._next.clear()
+        self._next = []
         self._cancel_timers()
         self._parking.answer(self, reply, shard)
         self._cancel_all()

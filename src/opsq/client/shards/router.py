@@ -1,27 +1,27 @@
 """Takes what a client asks, has shards answer it, and gives the client one answer.
 
-What concerns a submission goes to its shard, what concerns chunks is divided, what concerns all is asked of all and
-merged. It must not know sockets. `placing` decides where a new submission goes, `parking` who hands out chunks.
+What concerns a submission goes to its shard, what concerns all is asked of all and merged. It must not know sockets.
+`placing` decides where a new submission goes, `chunk_calls` what becomes of chunks.
 """
 
 from __future__ import annotations
 
 import functools
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from msgspec.structs import replace
 
 from opsq.client.core.address import show_address
+from opsq.client.shards.chunk_calls import ChunkCalls
 from opsq.client.shards.merging import Cursors, Members, gathering
-from opsq.client.shards.parking import Later, Parking
+from opsq.client.shards.parking import Later
 from opsq.client.shards.placement import Placement
 from opsq.client.shards.placing import Placing
 from opsq.client.shards.poll import Replies, code_of, is_gone, poll
 from opsq.client.shards.rules_repair import RulesRepair
 from opsq.client.shards.schedule_routes import ScheduleRoutes
-from opsq.client.shards.shard import ERRAND_S, QUESTION_S, WORK_S, Shard
+from opsq.client.shards.shard import ERRAND_S, WORK_S, Shard
 from opsq.client.shards.shard_set import ShardSet
 from opsq.errors import Moved, NotFound, UsageError
 from opsq.wire import messages as m
@@ -62,14 +62,10 @@ class Router:
         self._say = say
         self._wall_ms = wall_ms
         self._cursors = Cursors()
-        self._parking = Parking(shards, self._say_reserved, self._say_missing, later)
+        self._chunks = ChunkCalls(shards, say, self._say_missing, later)
         self._placing = Placing(shards)
         self._schedules = ScheduleRoutes(shards)
         self._repair = RulesRepair(shards)
-        self._later = later
-        self._completing: dict[int, _Completing] = {}
-        self._undecided: dict[int, set[Shard]] = {}
-        """Verdicts, and the shards that have not said what becomes of them."""
         self._waits: dict[int, tuple[Shard, int]] = {}  # calls that one shard has parked
         self._placements: dict[int, Placement] = {}
 
@@ -83,13 +79,11 @@ class Router:
             case m.CancelWait():
                 self._cancel(request.request_id)
             case m.Reserve():
-                self._parking.reserve(request)
+                self._chunks.parking.reserve(request)
             case m.CompleteAndReserve():
-                self._complete_and_reserve(request)
+                self._chunks.complete_and_reserve(request)
             case m.Started():
-                parts, _ = self._by_shard(request.chunks)
-                for shard, chunks in parts.items():
-                    shard.started(chunks)
+                self._chunks.started(request.chunks)
             case m.Submit():
                 placement = self._placing.submit(request, functools.partial(self._answer_wait, request))
                 if placement is not None:
@@ -100,7 +94,7 @@ class Router:
             case m.Withdraw():
                 self._withdraw(request)
             case _ if isinstance(request, _HELD):
-                self._divide(request)
+                self._chunks.divide(request)
             case _ if isinstance(request, _RULES):
                 self._repair.then(functools.partial(self._gather, request))
             case _ if isinstance(request, _SCHEDULES) or (isinstance(request, m.ShowSchedules) and request.name):
@@ -118,26 +112,22 @@ class Router:
         """A shard has been reached, or lost."""
         if not shard.is_away:
             self._repair.returned(shard)
-        for completing in list(self._completing.values()):
-            self._say_second(completing)
-        if shard.is_away and any(shard in left for left in self._undecided.values()):
-            self._later(QUESTION_S, functools.partial(self._tell_undecided, shard))
-        self._parking.look_again()
+        self._chunks.changed(shard)
 
     def end(self) -> None:
         """The client has gone: nobody waits for chunks any more."""
-        self._parking.end()
+        self._chunks.parking.end()
 
     def chosen_anew(self) -> None:
         """Shards were added, or removed."""
-        self._parking.chosen_anew()
+        self._chunks.parking.chosen_anew()
 
     def pushed(self, shard: Shard, push: m.Revoked | m.Draining) -> None:
         """A shard says something unasked; that it ends is told when all do."""
         if isinstance(push, m.Revoked) or not any(one.hands_out for one in self._shards):
             self._say(push)
         if isinstance(push, m.Draining):
-            self._parking.look_again()
+            self._chunks.parking.look_again()
 
     # --- one shard ---
 
@@ -171,7 +161,7 @@ class Router:
         )
 
     def _cancel(self, request_id: int) -> None:
-        if self._parking.cancel(request_id):
+        if self._chunks.parking.cancel(request_id):
             return
         if (placement := self._placements.get(request_id)) is not None:
             placement.cancel()
@@ -186,77 +176,6 @@ class Router:
         self._waits.pop(request.id, None)
         self._placements.pop(request.id, None)
         self._answer(request, reply)
-
-    # --- chunks ---
-
-    def _by_shard(self, chunks: Iterable[Any]) -> tuple[dict[Shard, list[Any]], list[Any]]:
-        """What concerns chunks, by the shard that has them; and what is of a shard that is not known."""
-        found: dict[Shard, list[Any]] = {}
-        unknown: list[Any] = []
-        for one in chunks:
-            shard = self._shards.numbered(self._shards.owner(_held(one).submission_id))
-            (unknown if shard is None else found.setdefault(shard, [])).append(one)
-        return found, unknown
-
-    def _divide(self, request: Any) -> None:
-        """Have each shard take the part of a request that is about its chunks."""
-        name = next(field for field in ("completions", "failures", "held") if hasattr(request, field))
-        parts, unknown = self._by_shard(getattr(request, name))
-        completed = m.Completed(request.id)
-        for held in map(_held, unknown):
-            completed.refusals.append(
-                m.Refusal(held.submission_id, held.block, held.mask, "reservation_lost", "shard_not_known")
-            )
-        if not parts:
-            self._answer(request, completed)
-            return
-        failures: list[m.Reply] = []
-        left = set(parts)
-
-        def heard(shard: Shard, held: list[m.HeldChunks], reply: Any) -> None:
-            left.discard(shard)
-            if isinstance(reply, m.Completed):
-                completed.refusals.extend(reply.refusals)
-                completed.failures.extend(reply.failures)
-                completed.created.extend(reply.created)
-                if isinstance(request, m.Reclaim):
-                    shard.holdings.reclaimed(held, reply.refusals)
-                elif not isinstance(request, m.Extend):
-                    shard.holdings.ended(held)
-            elif is_gone(reply) and (len(parts) > 1 or shard in of_consumer):  # what others have done is done
-                shard.holdings.ended(held)
-                completed.refusals.extend(
-                    m.Refusal(one.submission_id, one.block, one.mask, reply.code, reply.cause, reply.details)
-                    for one in held
-                )
-            else:
-                failures.append(reply)
-            if not left:
-                self._undecided.pop(request.id, None)
-                self._answer(request, failures[0] if failures else completed)
-
-        if isinstance(request, m.Complete) and (completing := self._completing.get(request.id)) is not None:
-            completing.left = left
-        self._undecided[request.id] = left
-        # A consumer waits with its verdicts until the shard is back; who brings a handle wants to know.
-        of_consumer = {shard for shard, part in parts.items() if any(map(shard.holdings.holds, map(_held, part)))}
-        for shard, part in parts.items():
-            of_part = functools.partial(heard, shard, list(map(_held, part)))
-            patience_s = math.inf if shard in of_consumer else WORK_S
-            shard.ask(replace(request, **{name: part}), of_part, patience_s)
-
-    def _complete_and_reserve(self, request: m.CompleteAndReserve) -> None:
-        self._completing[request.id] = _Completing()
-        self._divide(m.Complete(request.id, request.completions))
-        held = [completion.held for completion in request.completions[-1:]]
-        last = next((self._shards.numbered(self._shards.owner(one.submission_id)) for one in held), None)
-        self._parking.reserve(request.second_half(), last)
-
-    def _tell_undecided(self, shard: Shard) -> None:
-        """Tell the client that its verdicts wait for a shard that has not come back at once."""
-        waiting = [request_id for request_id, left in self._undecided.items() if shard in left]
-        if shard.is_away and waiting:
-            self._say_missing(waiting[0], [shard])
 
     # --- all shards ---
 
@@ -305,35 +224,6 @@ class Router:
 
     def _answer(self, request: Any, reply: m.Reply) -> None:
         self._say(replace(reply, id=request.id))
-        completing = self._completing.pop(request.id, None) if isinstance(request, m.Complete) else None
-        if completing is not None and isinstance(reply, m.ErrorReply):  # with that the request has ended
-            self._parking.abandon(request.id)
-            if isinstance(completing.second, m.Reserved):
-                self._take_back(completing.second)
-        elif completing is not None and completing.second is not None:
-            self._say(completing.second)
-
-    def _take_back(self, reply: m.Reserved) -> None:
-        """Give chunks back that the client was to have."""
-        parts, _ = self._by_shard(reply.grants)
-        for shard, grants in parts.items():
-            shard.holdings.ended(m.HeldChunks.of_grant(reply.reservation_id, grant) for grant in grants)
-            shard.give_back(replace(reply, grants=grants))
-
-    def _say_reserved(self, reply: Any) -> None:
-        completing = self._completing.get(reply.id)
-        if completing is None:
-            self._say(reply)
-        else:
-            completing.second = reply
-            self._say_second(completing)
-
-    def _say_second(self, completing: _Completing) -> None:
-        """Give the client its chunks, though a shard that is away has not said that others are completed."""
-        is_held_up = bool(completing.left) and all(shard.is_away for shard in completing.left)
-        if is_held_up and isinstance(completing.second, m.Reserved):
-            self._say(completing.second)
-            completing.second = None
 
     def _say_missing(self, request_id: int, shards: Sequence[Shard], effect: Effect = "waiting") -> None:
         self._say(m.ShardsMissing(request_id, [shard.name for shard in shards], effect))
@@ -344,20 +234,6 @@ def _effect(request: Any) -> Effect:
     if isinstance(request, _RULES):
         return "rules"
     return "unchanged" if isinstance(request, _CHANGES) else "missing"
-
-
-class _Completing:
-    """A CompleteAndReserve without a first answer; the second, if it is there already, waits for that."""
-
-    def __init__(self) -> None:
-        self.second: m.Reply | None = None
-        self.left: set[Shard] = set()
-        """Who has not said that chunks are completed."""
-
-
-def _held(one: Any) -> Any:
-    """The chunks that a part of a request is about."""
-    return one.held if isinstance(one, m.Completion | m.Failure) else one
 
 
 def _submission_of(request: Any) -> int | None:

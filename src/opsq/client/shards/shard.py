@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from opsq.client.core.address import Address, show_address
@@ -24,6 +25,7 @@ from opsq.errors import OpsqError, ProtocolError, Unreachable
 from opsq.wire.messages import (
     CancelWait,
     ChunkMask,
+    CompleteAndReserve,
     Completed,
     Draining,
     ErrorReply,
@@ -50,6 +52,22 @@ WORK_S = 30.0
 """How long, for what is not asked twice, and for waits: as long as a daemon may take to be restarted."""
 SILENCE_S = 3.0
 """A shard that is asked, and is silent for so long, counts as away until it says something."""
+
+
+class _Question(msgspec.Struct):
+    """What a shard was asked.
+
+    Args:
+        on_reply: is given the answer; None: it was given up while the shard was silent, and an answer may come.
+        patience_s: how long the shard may be away.
+        is_prompt: it should be answered at once.
+        has_second: `Completed` is not its last answer.
+    """
+
+    on_reply: OnReply | None
+    patience_s: float
+    is_prompt: bool
+    has_second: bool = False
 
 
 class Shard:
@@ -86,10 +104,7 @@ class Shard:
         self._came_at = 0.0
         self._away_before: float | None = None
         """Since when it was away before it came, until it has answered something."""
-        self._asked: dict[int, float] = {}  # request → how long it may be away
-        self._answers: dict[int, OnReply] = {}
-        self._prompt: set[int] = set()  # what should be answered at once
-        self._late: set[int] = set()  # given up while it was silent: an answer may come
+        self._questions: dict[int, _Question] = {}  # by request, what has no last answer
         self._heard_at = 0.0
         self._watch: asyncio.TimerHandle | None = None
         self._patience: asyncio.TimerHandle | None = None
@@ -143,10 +158,12 @@ class Shard:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is held of it and nothing waits for its answer."""
-        return not self._answers and not self.holdings.told()[0]
+        return not self._questions and not self.holdings.told()[0]
 
     def ask(self, request: Asked, on_reply: OnReply, patience_s: float = ERRAND_S) -> int:
         """Send a request; its answer, with the id that is returned, goes to `on_reply`, never before this returns.
+
+        CompleteAndReserve has two, unless the first is an error.
 
         Args:
             patience_s: how long the shard may be away until the answer is `Unreachable`; infinite: for ever.
@@ -155,8 +172,10 @@ class Shard:
         if self.link.is_closed:
             asyncio.get_running_loop().call_soon(on_reply, replace(self.gone(), id=request_id))
             return request_id
-        self._asked[request_id] = patience_s
-        self._answers[request_id] = on_reply
+        is_prompt = not (isinstance(request, Wait) or getattr(request, "wait_s", 0.0) != 0.0)
+        self._questions[request_id] = _Question(
+            on_reply, patience_s, is_prompt, has_second=isinstance(request, CompleteAndReserve)
+        )
         try:
             self.link.send_soon([replace(request, id=request_id)], self._answered)
         except OpsqError as error:  # it is too long for this shard, or the shard was left
@@ -164,16 +183,18 @@ class Shard:
             return request_id
         if self.is_away:
             self._have_patience()
-        elif not (isinstance(request, Wait) or getattr(request, "wait_s", 0.0) != 0.0):
-            self._prompt.add(request_id)
+        elif is_prompt:
             self._listen()
         return request_id
 
     def cancel(self, request_id: int) -> None:
-        """End a parked call; its last answer still comes."""
+        """End a parked call; its last answer still comes. What is to be completed stays so."""
+        question = self._questions.get(request_id)
+        if question is None or question.has_second:
+            return
         if self.link.is_connected:
             self.link.send_soon([CancelWait(request_id)])
-        elif request_id in self._answers:  # else it would be parked for ever when the shard is back
+        else:  # it would be parked for ever when the shard is back
             self.link.give_up(request_id)
             asyncio.get_running_loop().call_soon(self._answered, replace(self.gone(), id=request_id))
 
@@ -199,21 +220,23 @@ class Shard:
 
     async def close(self) -> None:
         """End the connection; what was sent before is on its way, and nobody wants the answers any more."""
-        self._asked.clear()
-        self._answers.clear()
+        self._questions.clear()
         await self.link.close()
 
     # --- what comes ---
 
     def _answered(self, reply: Reply) -> None:
         request_id = id_of(reply)
-        self._asked.pop(request_id, None)
-        self._prompt.discard(request_id)
-        self._late.discard(request_id)
-        on_reply = self._answers.pop(request_id, None)
+        question = self._questions.get(request_id)
+        if question is not None:
+            if question.has_second and isinstance(reply, Completed):
+                question.has_second = False
+            else:
+                del self._questions[request_id]
         if isinstance(reply, ErrorReply) and self.is_away and not self.is_silent:  # the connection has failed
             reply = replace(self.gone(), id=request_id)
         self._away_before = None
+        on_reply = question.on_reply if question is not None else None
         if on_reply is None:
             if isinstance(reply, Reserved) and reply.grants:
                 self.give_back(reply)
@@ -247,12 +270,12 @@ class Shard:
             self.number = self.welcome.shard
             self.rules_revision = self.welcome.rules_revision
             self._heard_at = time.monotonic()
-            if self._prompt:
+            if self._owes_answer:
                 self._listen()
         else:
-            for request_id in self._late:
+            for request_id in [one for one, question in self._questions.items() if question.on_reply is None]:
                 self.link.give_up(request_id)
-            self._late.clear()
+                del self._questions[request_id]
             if self._away_since is None:
                 now = time.monotonic()
                 has_only_greeted = self._away_before is not None and now - self._came_at < SILENCE_S
@@ -269,6 +292,11 @@ class Shard:
             self.problem = None
             self._on_change(self)
 
+    @property
+    def _owes_answer(self) -> bool:
+        """Whether it has yet to answer what should be answered at once."""
+        return any(question.is_prompt for question in self._questions.values())
+
     def _listen(self) -> None:
         """See to it that a shard that says nothing is noticed."""
         if self._watch is None:
@@ -277,7 +305,7 @@ class Shard:
 
     def _look_for_silence(self) -> None:
         self._watch = None
-        if self.is_away or not self._prompt or self.link.is_closed:
+        if self.is_away or not self._owes_answer or self.link.is_closed:
             return
         silent_s = time.monotonic() - self._heard_at
         if silent_s >= SILENCE_S:
@@ -293,7 +321,7 @@ class Shard:
 
     def _have_patience(self) -> None:
         """Look again when the answer that is given up next is due."""
-        patience_s = min(self._asked.values(), default=math.inf)
+        patience_s = min((question.patience_s for question in self._questions.values()), default=math.inf)
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
@@ -306,19 +334,19 @@ class Shard:
         if self._away_since is None or self.link.is_closed:
             return
         away_s = self.away_s
-        over = [request_id for request_id, patience_s in self._asked.items() if patience_s <= away_s]
+        over = [one for one, question in self._questions.items() if question.patience_s <= away_s]
         for request_id in over:
             is_silent = self.is_silent
             if not is_silent:
                 self.link.give_up(request_id)
             self._answered(replace(self.gone(), id=request_id))
             if is_silent:
-                self._late.add(request_id)
+                self._questions[request_id] = _Question(None, math.inf, is_prompt=False)
                 self.link.send_soon([CancelWait(request_id)])  # it is not to wait for what nobody takes
         self._have_patience()
 
     def give_up(self) -> None:
         """The shard will never be back: answer all that it was asked."""
-        for request_id in list(self._answers):
+        for request_id in list(self._questions):
             self.link.give_up(request_id)
             self._answered(replace(self.gone(), id=request_id))

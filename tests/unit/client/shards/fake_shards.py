@@ -84,11 +84,13 @@ class FakeShard:
         return [request for request, _ in self.asked.values()]
 
     def answer(self, reply: Any, kind: type | None = None) -> None:
-        """Answer the oldest question, of a kind if that is given."""
+        """Answer the oldest question, of a kind if that is given; `Completed` may be the first of two answers."""
         request_id = next(
             number for number, (request, _) in self.asked.items() if kind is None or isinstance(request, kind)
         )
-        _, on_reply = self.asked.pop(request_id)
+        request, on_reply = self.asked[request_id]
+        if not isinstance(request, m.CompleteAndReserve) or not isinstance(reply, m.Completed):
+            del self.asked[request_id]
         on_reply(replace(reply, id=request_id))
 
     def lose_patience(self) -> None:

@@ -191,3 +191,40 @@ def test_shard_that_will_never_be_back_answers_all_that_it_was_asked(tmp_path: P
             assert daemon.shard.is_idle
 
     asyncio.run(work())
+
+
+COMPLETE_AND_RESERVE = m.CompleteAndReserve(0, [], 1)
+
+
+def test_completions_and_a_reserve_in_one_request_have_two_answers(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with Daemon(str(tmp_path / "s")) as daemon:
+            answers: list[Any] = []
+            daemon.shard.ask(COMPLETE_AND_RESERVE, answers.append, math.inf)
+            await daemon.until(lambda: daemon.asked(m.CompleteAndReserve))
+            [asked] = daemon.asked(m.CompleteAndReserve)
+            daemon.say(m.Completed(asked.id))
+            await daemon.until(lambda: answers)
+            assert not daemon.shard.is_idle
+            daemon.say(replace(granted(7), id=asked.id))
+            await daemon.until(lambda: len(answers) == 2)
+            assert daemon.shard.is_idle
+
+    asyncio.run(work())
+
+
+def test_what_is_to_be_completed_is_sent_again_though_the_call_was_cancelled(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with Daemon(str(tmp_path / "s")) as daemon:
+            answers: list[Any] = []
+            number = daemon.shard.ask(COMPLETE_AND_RESERVE, answers.append, math.inf)
+            await daemon.until(lambda: daemon.asked(m.CompleteAndReserve))
+            daemon.got.clear()
+            daemon.vanish()
+            await daemon.until(lambda: daemon.shard.is_away)
+            daemon.shard.cancel(number)
+            await daemon.come_back()
+            await daemon.until(lambda: daemon.asked(m.CompleteAndReserve))
+            assert answers == []
+
+    asyncio.run(work())
