@@ -23,6 +23,7 @@ from opsq.daemon import lifecycle
 from opsq.errors import (
     Conflict,
     ContentMissing,
+    InvalidStrategy,
     NotFinished,
     NotFound,
     ReservationLost,
@@ -460,6 +461,30 @@ def test_later_bulk_reserve_that_is_answered_first_is_not_kept_waiting(
                     await consumer.flush()
                     if (await submission.state()).state == "completed":
                         break
+
+    run(work())
+
+
+def test_stop_ends_a_loop_in_bulk_that_waits(settings: Settings) -> None:
+    async def work() -> None:
+        async with connect(settings) as queue, queue.consumer("SelectOnly(part=none)") as consumer:
+            asyncio.get_running_loop().call_later(0.1, consumer.stop)
+            assert [one async for one in consumer.reservations(16, until_empty=False)] == []
+
+    run(work())
+
+
+def test_completion_beside_a_reserve_that_is_refused_is_kept(settings: Settings) -> None:
+    async def work() -> None:
+        async with connect(settings) as queue:
+            submission = await queue.submit([b"a"])
+            async with queue.consumer(f"SelectOnly(submission={submission.id})") as consumer:
+                [chunk] = await consumer.reserve_chunks(1)
+                await chunk.complete()
+                with pytest.raises(InvalidStrategy):
+                    await consumer.reserve_chunks(1, strategy="Nonsense(")
+                await consumer.flush()
+            assert (await submission.state()).state == "completed"
 
     run(work())
 

@@ -85,6 +85,7 @@ class AsyncConsumer(AsyncVerdictSender):
         self, count: int, *, ahead: int = 2, until_empty: bool = True, wait_s: float | None = None
     ) -> AsyncIterator[AsyncReservation]:
         """Reserve in bulk, again and again, with `ahead` reserves on their way; see `Consumer.reservations`."""
+        self._check_ahead(ahead)
         asks: list[Ask] = []
         may_come = True
         try:
@@ -179,8 +180,8 @@ class AsyncConsumer(AsyncVerdictSender):
     def stop(self) -> None:
         """Reserve nothing any more: the loop ends after the chunk at hand."""
         self._is_stopping = True
-        if self._ask is not None and not self._link.is_closed:
-            self._link.send([CancelWait(self._ask.request.id)])
+        if self._asks and not self._link.is_closed:
+            self._link.send([CancelWait(request_id) for request_id in self._asks])
         self._link.wake()
 
     # --- inside -------------------------------------------------------------------------------------------------------

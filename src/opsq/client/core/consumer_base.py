@@ -161,6 +161,10 @@ class ConsumerBase(ABC):
 
     # --- what is sent -------------------------------------------------------------------------------------------------
 
+    def _check_ahead(self, ahead: int) -> None:
+        if ahead < 1:
+            raise UsageError(f"ahead is {ahead}; it must be at least 1.")
+
     def _new_reserve(self, count: int, wait_s: float | None, until_empty: bool) -> Reserve:
         return Reserve(self._next_id(), count, self.strategy, wait_s, self._lease_s, until_empty)
 
@@ -214,9 +218,11 @@ class ConsumerBase(ABC):
         """Give back what has no verdict; returns the ids of reserves on their way, which are to be cancelled."""
         with self._lock:
             self._verdicts.release_all()
-            asks, self._asks = list(self._asks), {}
+            asks, self._asks = self._asks, {}
+            for ask in asks.values():
+                ask.error = UsageError("The consumer was closed, or its loop was left, while this waited.")
         self._ask = None
-        return asks
+        return list(asks)
 
     def _warn_of_unanswered(self) -> None:
         count = self._verdicts.unanswered_count

@@ -243,8 +243,9 @@ class VerdictBatch:
         self.unanswered_count -= sent.completions_count
         if isinstance(reply, ErrorReply):
             error = reply.error()
-            if isinstance(error, StorageFull):
-                if isinstance(sent.request, CompleteAndReserve):
+            is_joined = isinstance(sent.request, CompleteAndReserve)
+            if isinstance(error, StorageFull) or (is_joined and isinstance(error, UsageError)):
+                if isinstance(sent.request, CompleteAndReserve):  # the mistake may be in the reserve
                     sent = sent._replace(request=Complete(sent.request.id, sent.request.completions))
                 self._again.append(sent)
                 return

@@ -270,6 +270,8 @@ class _Call:
         """A shard may have been lost and nobody knows yet: do not wait for its answer alone, nor ask it first again."""
         if silent in self._asked and not self._is_answered:
             self._parking.fell_silent(silent)
+            if self._next is None:
+                self._plan()
             self._next = []
             self.look_again()
 
@@ -366,11 +368,12 @@ class _Call:
 
     def _tell_missing(self) -> None:
         """Tell the client, once, that it waits only for shards that are away."""
-        if self._is_answered or self._has_told or (self._asked and not self._empty):
+        may_answer = any(not shard.is_away for shard in self._asked)
+        if self._is_answered or self._has_told or (may_answer and not self._empty):
             return
         served = self._parking.shards.served
         away = [shard for shard in served if shard.is_away]
-        if away and (not self._asked or self._empty >= {*served} - {*away}):
+        if away and (not may_answer or self._empty >= {*served} - {*away}):
             self._has_told = True
             self._parking.tell_missing(self, away)
 

@@ -247,6 +247,7 @@ class _RouterEnd(asyncio.Protocol):
             return
         self._shards.leave_out(shard)
         self._router.chosen_anew()
+        shard.give_up()
         self._later(LEFT_OUT_S, self._shards.admit_again)
         await shard.close()
 

@@ -293,9 +293,10 @@ class Consumer(VerdictSender):
         `until_empty=False` never, and with `wait_s` when nothing came within so many seconds.
 
         Raises:
-            UsageError: the count is out of its range.
+            UsageError: the count is out of its range, or `ahead` less than 1.
             OpsqError: see `chunks`.
         """
+        self._check_ahead(ahead)
         asks: list[Ask] = []
         may_come = True
         try:
@@ -322,10 +323,8 @@ class Consumer(VerdictSender):
     def _reservation(self, ask: Ask) -> Reservation:
         if ask.error is not None:
             raise ask.error
-        if ask.reply is None:
-            raise UsageError("The consumer was closed while it waited.")
         with self._lock:
             self._ledger.start_all(ask.blocks)
         if ask.blocks:
             self._link.flush_within(FLUSH_S)
-        return Reservation(self, ask.blocks, is_empty=ask.reply.is_empty)
+        return Reservation(self, ask.blocks, is_empty=ask.reply is None or ask.reply.is_empty)

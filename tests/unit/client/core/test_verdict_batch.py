@@ -193,14 +193,20 @@ def test_without_room_a_completion_is_kept_and_sent_again(batch: VerdictBatch) -
     assert not batch.errors
 
 
-def test_without_room_a_joined_reserve_is_not_sent_again(batch: VerdictBatch) -> None:
+@pytest.mark.parametrize("code", ["storage_full", "invalid_strategy"])
+def test_completion_that_failed_with_a_reserve_is_sent_again_alone(batch: VerdictBatch, code: str) -> None:
+    """The mistake may be in the reserve; if it is not, the second answer says so."""
     (held,) = offer(batch, grant(mask=1))
     batch.ledger.take_chunk()
     batch.complete(held, 1)
     requests = batch.requests()
     batch.with_reserve(requests, Reserve(55, 9))
-    batch.answer(ErrorReply(55, "storage_full", "No room."))
+    batch.answer(ErrorReply(55, code, "Refused."))
+    assert not batch.errors
     assert [type(request) for request in batch.requests()] == [Complete]
+    batch.answer(ErrorReply(55, "invalid_strategy", "Refused."))
+    assert [error.code for error in batch.errors] == ["invalid_strategy"]
+    assert batch.is_settled
 
 
 def test_any_other_error_is_raised_later_and_the_chunks_are_forgotten(batch: VerdictBatch) -> None:

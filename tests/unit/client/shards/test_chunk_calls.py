@@ -228,6 +228,37 @@ def test_others_are_asked_when_the_shard_that_had_more_is_lost_and_it_keeps_what
     assert any(isinstance(one, m.Release) for one in routed.shards[1].questions)
 
 
+@pytest.mark.parametrize("is_completed", [False, True])
+def test_limited_wait_ends_though_the_shard_that_had_more_is_lost(
+    routed: Routed, monkeypatch: pytest.MonkeyPatch, is_completed: bool
+) -> None:
+    monkeypatch.setattr("opsq.client.shards.parking.STAY_S", 1e9)
+    one = routed.give(1)
+    routed.take(m.CompleteAndReserve(4, [m.Completion(one)], 1, wait_s=0.0))
+    if is_completed:
+        routed.shards[1].answer(m.Completed(0))
+    routed.lose(1)
+    for timer in list(routed.timers):
+        timer()
+    for number in (0, 2):
+        routed.shards[number].answer(NOTHING)
+    for timer in list(routed.timers):
+        timer()
+    assert m.Reserved(4) in routed.said
+
+
+def test_client_is_told_that_it_waits_when_all_are_lost_after_the_completion(
+    routed: Routed, whole: m.CompleteAndReserve
+) -> None:
+    routed.shards[1].answer(m.Completed(0))
+    for number in (0, 1, 2):
+        routed.lose(number)
+    for timer in list(routed.timers):
+        timer()
+    names = [shard.name for shard in routed.shards]
+    assert routed.said[1:] == [m.ShardsMissing(4, names, "waiting")]
+
+
 def test_nothing_is_reserved_when_the_shard_that_had_more_fails_to_complete(
     routed: Routed, whole: m.CompleteAndReserve
 ) -> None:
