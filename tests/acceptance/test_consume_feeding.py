@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+import opsq
 from waiting import wait_until
 
 ECHO = "while read -r length name more; do printf '%s\\n' \"$length 0 $name\"; head -c $length; done"
@@ -60,6 +61,14 @@ def test_program_gets_a_file_and_makes_one(queue):
     submission = queue.ok("submit", "--quiet", queue.file("input", content)).text
     queue.ok("consume", "--until-empty", "--", "cp", "{in}", "{out}")
     assert queue.ok("results", submission).out == content
+
+
+def test_program_that_makes_an_empty_file_has_an_empty_result(queue):
+    submission = queue.submit_lines(2)
+    queue.ok("consume", "--until-empty", "--", "touch", "{out}")
+    assert queue.ok("results", submission).out == b""
+    with opsq.connect(str(queue.state_dir / "opsq.sock")) as connected:
+        assert list(connected.submission(int(submission)).results()) == [b"", b""]
 
 
 def test_file_in_place_comes_by_its_own_name(queue):

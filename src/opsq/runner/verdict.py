@@ -161,7 +161,7 @@ class VerdictGiver:
                 why = WorkFailed(f"its follow-ups cannot be made: {error}")
                 self._fail_by(finished._replace(error=why), chunk)
                 return False
-        if output.fd >= 0:
+        if output.fd >= 0 and output.length:
             self._consumer.complete_by_file(chunk, output.fd, then, run_s=finished.run_s, exit_status=status)
         else:
             chunk.complete(output.memory, then=then, run_s=finished.run_s, exit_status=status)

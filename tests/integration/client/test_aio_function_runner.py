@@ -120,18 +120,31 @@ def test_exceptions_and_wishes_decide_what_comes_of_a_chunk(settings: Settings) 
             sys.exit(0)
         if data == b"mine":
             await chunk.complete(b"own")
+        if data == b"cancelled":
+            inner = asyncio.get_running_loop().create_future()
+            inner.cancel()
+            await inner
+        if data == b"text":
+            await chunk.complete("text")
 
     async def test(queue: AsyncQueue) -> None:
         submission = await queue.submit(
-            [b"bury", b"retry", b"raise", b"exit", b"mine"], on_dead="keep", max_attempts=2, backoff=(0.01, 1, 0.01)
+            [b"bury", b"retry", b"raise", b"exit", b"mine", b"cancelled", b"text"],
+            on_dead="keep",
+            max_attempts=2,
+            backoff=(0.01, 1, 0.01),
         )
         async with queue.consumer() as consumer:
-            assert await consumer.run_each_chunk(work, concurrency=2) == Tally(2, 6, 0)
-        first, second, third = [dead async for dead in submission.dead()]
+            assert await consumer.run_each_chunk(work, concurrency=2) == Tally(2, 10, 0)
+        first, second, third, *others = [dead async for dead in submission.dead()]
         assert (first.index, first.reason) == (0, "never")
         assert second.reason.startswith("ValueError: no good\nTraceback")
         assert "opsq/client" not in second.reason
         assert third.reason.startswith("SystemExit: 0")
+        assert [dead.reason.partition("\n")[0] for dead in others] == [
+            "asyncio.exceptions.CancelledError",
+            "opsq.errors.UsageError: The result is str; it must be bytes. text.encode() makes them.",
+        ]
         assert [result async for result in submission.results(skip_dead=True)] == [b"", b"own"]
 
     run(settings, test)

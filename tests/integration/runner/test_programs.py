@@ -68,6 +68,7 @@ class Consumer:
         jobs: int = 1,
         memory_bytes: int = 1 << 20,
         limit: OutputLimit = FREE_SHARE,
+        completes: Callable[[int], bool] = lambda status: status == 0,
         **feeding: Any,
     ) -> Programs:
         """The programs of a command; those made before are closed."""
@@ -75,7 +76,15 @@ class Consumer:
         self.programs = make_programs(
             command,
             Feeding(**feeding),
-            Setup(str(self.folder), memory_bytes, consumer="night", jobs=jobs, attachment=self.fetch, limit=limit),
+            Setup(
+                str(self.folder),
+                memory_bytes,
+                consumer="night",
+                jobs=jobs,
+                attachment=self.fetch,
+                completes=completes,
+                limit=limit,
+            ),
         )
         return self.programs
 
@@ -854,6 +863,14 @@ def test_server_that_dies_at_once_each_time_is_started_ever_less_often(
         assert _run(programs, b"x", FakeChunk(number)).exit_status == 9
         pauses.append(programs._slots[0].pause_s)
     assert pauses == [0.001, 0.002, 0.004, 0.005, 0.005]
+
+
+@pytest.mark.parametrize("exit_status", [0, 3])
+def test_server_that_ends_before_its_answer_fails_the_chunk_whatever_completes_others(
+    consumer: Consumer, exit_status: int
+) -> None:
+    programs = consumer("sh", "-c", f"read line; exit {exit_status}", server="frames", completes={0, 3}.__contains__)
+    assert _run(programs).reason == "server: it ended before it had answered"
 
 
 def test_server_that_ends_after_each_answer_is_started_anew_without_a_pause(consumer: Consumer) -> None:

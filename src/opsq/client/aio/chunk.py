@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from opsq import traces
 from opsq.client.aio.verdict_sender import AsyncVerdictSender
+from opsq.client.core.arguments import delay
 from opsq.client.core.chunk_base import ChunkBase
 from opsq.client.core.held_block import HeldBlock, Result
 from opsq.client.core.reservation_base import ReservationBase
@@ -80,11 +81,13 @@ class AsyncChunk(ChunkBase):
         """Report it as done; see `Chunk.complete`."""
         followers = await self.prepare(then) if then else []
         self._take_verdict()
-        self._end_span("completed", result=result)
         run_s = self._run_s(run_s)
-        await self._consumer.complete_chunk(
-            self.described, self._block, self._bit, result, run_s, exit_status, followers
-        )
+        try:
+            await self._consumer.complete_chunk(
+                self.described, self._block, self._bit, result, run_s, exit_status, followers
+            )
+        finally:
+            self._note_verdict("completed", result=result)
 
     async def fail(
         self,
@@ -97,10 +100,13 @@ class AsyncChunk(ChunkBase):
         signal: int | None = None,
     ) -> None:
         """Report that the attempt failed; see `Chunk.fail`."""
+        delay_s = delay("delay_s", delay_s)
         self._take_verdict()
-        self._end_span("failed", reason=reason)
         failed = FailedRun(reason, exit_status, signal, self._run_s(run_s), delay_s, not retry)
-        await self._consumer.fail_blocks([self._block], failed, 1 << self._bit)
+        try:
+            await self._consumer.fail_blocks([self._block], failed, 1 << self._bit)
+        finally:
+            self._note_verdict("failed", reason=reason)
 
     async def release(self) -> None:
         """Give it back; see `Chunk.release`."""

@@ -145,7 +145,10 @@ def _awaiting(f: Callable[[Any], Awaitable[Any]], max_runtime_s: float | None) -
             with chunk.tracing():
                 async with limit:
                     outcome = await outcome_awaited(f, chunk)
-        except TimeoutError as error:
+        except (TimeoutError, asyncio.CancelledError) as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
+                raise  # the run ends; else something within the function was cancelled
             outcome = Outcome(None, reason_of(error.__cause__ or error), run_s=time.monotonic() - began_at)
         if limit.expired() and outcome.result is None:
             outcome.reason = overrun(outcome.reason, max_runtime_s or 0.0)

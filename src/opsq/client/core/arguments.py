@@ -1,6 +1,6 @@
 """Arguments of the Python API that are converted before any message carries them: a wrong one is named.
 
-It must not know ranges; they are in the types of the messages.
+It must not know ranges, which are in the types of the messages, but where the daemon's refusal would come too late.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from typing import Any, TypeVar
 from opsq.errors import UsageError
 
 T = TypeVar("T")
+
+DELAY_LIMIT_S = 1e9
+"""The longest `Duration` of a message."""
 
 
 def converted(name: str, value: Any, convert: Callable[[Any], T], wanted: str) -> T:
@@ -54,6 +57,11 @@ def seconds(name: str, value: Any) -> float | None:
     return None if value is None else converted(name, value, _seconds, "seconds, or None")
 
 
+def delay(name: str, value: Any) -> float | None:
+    """An argument that says when something is tried again; None: as others say."""
+    return None if value is None else converted(name, value, _delay, "seconds from 0 to 10⁹, or None")
+
+
 def check_result(result: Any) -> None:
     """Refuse what is no result: its bytes, or the place where they are stored."""
     if not isinstance(result, bytes | bytearray | memoryview | tuple):
@@ -65,6 +73,13 @@ def _path(value: Any) -> str:
     if not isinstance(text, str) or "\0" in text:
         raise ValueError(text)
     return text
+
+
+def _delay(value: Any) -> float:
+    length_s = float(value)
+    if not 0 <= length_s <= DELAY_LIMIT_S:
+        raise ValueError(value)
+    return length_s
 
 
 def _seconds(value: Any) -> float:

@@ -99,6 +99,12 @@ class ChunkBase(ABC):
             raise UsageError(f"Chunk {self.submission_id}/{self.index} already has a verdict.")
         self._has_verdict = True
 
+    def _note_verdict(self, outcome: str, *, result: object = None, reason: str = "") -> None:
+        """Its span ends with a verdict that was entered; one that raised before that, for a mistake in it, is none."""
+        self._has_verdict = not self._block.open >> self._bit & 1
+        if self._has_verdict:
+            self._end_span(outcome, result=result, reason=reason)
+
     def _run_s(self, run_s: float | None) -> float:
         """A run time as given, else that since it was handed out, in seconds."""
         return time.monotonic() - self._started_at if run_s is None else run_s

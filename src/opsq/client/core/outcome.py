@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from opsq.client.core.arguments import delay
 from opsq.content.manifest import input_note
 from opsq.errors import READER_ERRORS, ContentChanged, InputUnreadable, UsageError
 from opsq.units import counted
@@ -41,11 +42,14 @@ class Retry(Exception):
     Args:
         reason: for people.
         delay_s: how long to wait before that, in seconds; replaces the back-off.
+
+    Raises:
+        UsageError: the delay is negative, or over 10⁹ s.
     """
 
     def __init__(self, reason: str = "", *, delay_s: float | None = None) -> None:
         super().__init__(reason)
-        self.delay_s = delay_s
+        self.delay_s = delay("delay_s", delay_s)
 
 
 class Bury(Exception):

@@ -21,7 +21,7 @@ from opsq.client.core.worker_frames import (
     Interrupted,
     Lot,
 )
-from opsq.client.sync.child_process import END_S, ChildProcess, cut_off, ended, exception_of
+from opsq.client.sync.child_process import END_S, ChildProcess, attachment_of, cut_off, ended, exception_of
 
 if TYPE_CHECKING:
     from opsq.client.sync.chunk import Chunk
@@ -194,6 +194,6 @@ class Lane:
         while True:
             frame = inbox.get(timeout=None if end_at is None else max(end_at - time.monotonic(), 0.0))
             if isinstance(frame, AttachmentWanted):
-                self._process.say(AttachmentIs(chunk.attachment()))
+                self._process.say(AttachmentIs(attachment_of(chunk)))
             elif isinstance(frame, Outcome | _End):
                 return frame

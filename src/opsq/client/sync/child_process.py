@@ -335,6 +335,14 @@ def cut_off(exit_code: int, reason: str, began_at: float) -> Outcome:
     return Outcome(None, reason, run_s=time.monotonic() - began_at, exit_status=exit_status, signal=number)
 
 
+def attachment_of(chunk: Chunk) -> bytes | None:
+    """The attachment of a chunk; None, too, if its submission was removed, so that nobody wants its result."""
+    try:
+        return chunk.attachment()
+    except NotFound:
+        return None
+
+
 def exception_of(frame: Interrupted) -> BaseException:
     """What the function raised in the worker, as it is raised here."""
     if frame.kind == "OpsqError":

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from opsq import traces
+from opsq.client.core.arguments import delay
 from opsq.client.core.chunk_base import ChunkBase
 from opsq.client.core.held_block import Result
 from opsq.client.core.reservation_base import ReservationBase
@@ -104,14 +105,16 @@ class Chunk(ChunkBase):
             exit_status: of the program that worked on it, if one did.
 
         Raises:
-            UsageError: it has a verdict already; or, and then it has none, as `prepare`.
+            UsageError: it has a verdict already; or, and then it has none, the result is not bytes, or as `prepare`.
             OpsqError: an earlier report could not be delivered.
         """
         followers = self.prepare(then) if then else []
         self._take_verdict()
-        self._end_span("completed", result=result)
         run_s = time.monotonic() - self._started_at if run_s is None else run_s
-        self._consumer.complete_chunk(self._block, self._bit, result, run_s, exit_status, followers)
+        try:
+            self._consumer.complete_chunk(self._block, self._bit, result, run_s, exit_status, followers)
+        finally:
+            self._note_verdict("completed", result=result)
 
     def fail(
         self,
@@ -137,10 +140,13 @@ class Chunk(ChunkBase):
             UsageError: it has a verdict already, or a value is out of its range.
             OpsqError: an earlier report could not be delivered.
         """
+        delay_s = delay("delay_s", delay_s)
         self._take_verdict()
-        self._end_span("failed", reason=reason)
         failed = FailedRun(reason, exit_status, signal, self._run_s(run_s), delay_s, not retry)
-        self._consumer.fail_blocks([self._block], failed, 1 << self._bit)
+        try:
+            self._consumer.fail_blocks([self._block], failed, 1 << self._bit)
+        finally:
+            self._note_verdict("failed", reason=reason)
 
     def release(self) -> None:
         """Give it back; no attempt is counted.

@@ -184,7 +184,8 @@ class ServerPool(Programs):
             asked.remove(fed)
             run_s = (time.monotonic_ns() - max(fed.started, slot.free_at)) / 1e9
             error = fed.error or ended.error
-            if error is None and ended.exit_status == 0:
+            status = ended.exit_status
+            if error is None and status is not None and (status == 0 or self._setup.completes(status)):
                 error = WorkFailed("it ended before it had answered")
             _drop_answer(fed)
             self._finish(

@@ -100,7 +100,7 @@ def test_a_reason_can_be_sent_whatever_stands_in_it(make: type[Exception]) -> No
 
 
 def test_a_wish_for_a_retry_has_its_delay_and_no_traceback() -> None:
-    outcome = call(raises(Retry("later", delay_s=5.0)))
+    outcome = call(raises(Retry("later", delay_s=5)))
     assert (outcome.result, outcome.reason, outcome.delay_s, outcome.is_final) == (None, "later", 5.0, False)
 
 
@@ -182,3 +182,10 @@ def test_results_may_have_a_format_of_their_own_or_none() -> None:
 def test_an_unknown_format_is_refused_before_anything_is_read() -> None:
     with pytest.raises(UsageError, match="'yaml' is not a serialisation"):
         EachOperation(len, "yaml")
+
+
+@pytest.mark.parametrize("delay_s", [-1, 1e10, float("nan"), "soon"])
+def test_delay_that_no_daemon_takes_is_refused_where_it_is_made(delay_s: Any) -> None:
+    """The daemon would refuse the failures of other chunks with it."""
+    with pytest.raises(UsageError, match="it must be seconds from 0 to 10⁹, or None"):
+        Retry(delay_s=delay_s)

@@ -10,6 +10,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -40,7 +41,7 @@ from opsq.wire.messages import (
     Revoked,
     Started,
 )
-from scripted import ScriptedDaemon, grant, reserved
+from scripted import ScriptedDaemon, grant, reserved, silence
 from waiting import wait_until
 
 
@@ -394,6 +395,47 @@ def test_bulk_loop_ends_only_when_every_reserve_of_it_is_answered(daemon: Script
         for reservation in consumer.reservations(50):
             reservation.complete([b""] * reservation.chunks_count)
     assert (len(backlog.completed), backlog.released_count) == (68, 0)
+
+
+def test_verdict_with_a_mistake_is_none(consumer: Consumer, backlog: Backlog) -> None:
+    """Else the chunk would stay reserved for ever, and nobody work on it."""
+    wrong: Any = "text"
+    chunks = consumer.chunks()
+    chunk = next(chunks)
+    with pytest.raises(UsageError, match="it must be bytes"):
+        chunk.complete(wrong)
+    with pytest.raises(UsageError, match="delay_s is -1"):
+        chunk.fail(delay_s=-1)
+    assert not chunk.has_verdict
+    chunk.fail("It failed.")
+    assert chunk.has_verdict
+    consumer.flush(10)
+    assert backlog.failed_count == 1
+    chunks.close()
+
+
+def test_bulk_loop_without_a_reserve_on_its_way_is_refused(consumer: Consumer) -> None:
+    with pytest.raises(UsageError, match="ahead is 0; it must be at least 1"):
+        next(consumer.reservations(50, ahead=0))
+
+
+def test_reserve_that_waits_fails_when_another_thread_closes_the_consumer(daemon: ScriptedDaemon) -> None:
+    daemon.script = silence
+    errors: list[UsageError] = []
+
+    def reserve() -> None:
+        try:
+            consumer.reserve(1, wait_s=None)
+        except UsageError as error:
+            errors.append(error)
+
+    with Consumer(daemon.open_wire) as consumer:
+        thread = threading.Thread(target=reserve)
+        thread.start()
+        wait_until(lambda: daemon.wire.of(Reserve), what="the reserve is parked")
+        consumer.close()
+        thread.join()
+    assert [error.message for error in errors] == ["The consumer was closed, or its loop was left, while this waited."]
 
 
 def test_a_single_bulk_reservation_is_given_back_as_a_whole(consumer: Consumer, backlog: Backlog) -> None:
