@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from opsq.client.aio.chunk import AsyncChunk, AsyncReservation
 from opsq.client.aio.verdict_sender import AsyncVerdictSender
+from opsq.client.core import arguments
 from opsq.client.core.consumer_base import RETRY_S, Ask, is_one_over, pop_over
 from opsq.client.core.verdict_batch import FLUSH_S
 from opsq.errors import UsageError
@@ -85,7 +86,7 @@ class AsyncConsumer(AsyncVerdictSender):
         self, count: int, *, ahead: int = 2, until_empty: bool = True, wait_s: float | None = None
     ) -> AsyncIterator[AsyncReservation]:
         """Reserve in bulk, again and again, with `ahead` reserves on their way; see `Consumer.reservations`."""
-        self._check_ahead(ahead)
+        ahead = arguments.count("ahead", ahead)
         asks: list[Ask] = []
         may_come = True
         try:

@@ -161,10 +161,6 @@ class ConsumerBase(ABC):
 
     # --- what is sent -------------------------------------------------------------------------------------------------
 
-    def _check_ahead(self, ahead: int) -> None:
-        if ahead < 1:
-            raise UsageError(f"ahead is {ahead}; it must be at least 1.")
-
     def _new_reserve(self, count: int, wait_s: float | None, until_empty: bool) -> Reserve:
         return Reserve(self._next_id(), count, self.strategy, wait_s, self._lease_s, until_empty)
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Unpack
 
+from opsq.client.core import arguments
 from opsq.client.core.consumer_base import RETRY_S, Ask, is_one_over, pop_over
 from opsq.client.core.verdict_batch import FLUSH_S
 from opsq.client.sync.chunk import Chunk, Reservation
@@ -296,7 +297,7 @@ class Consumer(VerdictSender):
             UsageError: the count is out of its range, or `ahead` less than 1.
             OpsqError: see `chunks`.
         """
-        self._check_ahead(ahead)
+        ahead = arguments.count("ahead", ahead)
         asks: list[Ask] = []
         may_come = True
         try:

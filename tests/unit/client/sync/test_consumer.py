@@ -415,7 +415,7 @@ def test_verdict_with_a_mistake_is_none(consumer: Consumer, backlog: Backlog) ->
 
 
 def test_bulk_loop_without_a_reserve_on_its_way_is_refused(consumer: Consumer) -> None:
-    with pytest.raises(UsageError, match="ahead is 0; it must be at least 1"):
+    with pytest.raises(UsageError, match="ahead is 0; it must be from 1"):
         next(consumer.reservations(50, ahead=0))
 
 
