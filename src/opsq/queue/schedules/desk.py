@@ -131,13 +131,14 @@ class ScheduleDesk:
     def resume(self, peer: Peer, request: ResumeSchedule, now: Now) -> None:
         """Go on, from now: what passed meanwhile was passed over."""
         row = self._table.find(request.name).row
-        if row.paused_at is not None:
+        was_paused = row.paused_at is not None
+        if was_paused:
             decided_at = max(row.decided_at, now.wall)
-            self._change(row._replace(paused_at=None, paused_by="", note="", decided_at=decided_at), now)
-            if row.waiting and not row.open_ids:
-                self._table.ended.append((0, row.name))  # what waits for the end of nothing goes on
+            row = row._replace(paused_at=None, paused_by="", note="", decided_at=decided_at)
+            self._change(row, now)
+            self._table.note_waiting(row)
             self._tell("resumed", row, now)
-        self._state.batch.replies.append((peer, Changed(request.id, int(row.paused_at is not None))))
+        self._state.batch.replies.append((peer, Changed(request.id, int(was_paused))))
 
     def trigger(self, peer: Peer, request: TriggerSchedule, now: Now) -> None:
         """Make a submission now."""
@@ -300,6 +301,7 @@ class ScheduleDesk:
             self._tell_fired(row, created, now)
             row = _with_submissions(row, created)
         self._change(row, now)
+        self._table.note_waiting(row)
 
     # --- submissions ---
 

@@ -150,6 +150,12 @@ class ScheduleTable:
         for submission_id in row.open_ids:
             if submission_id not in running:
                 self.note_ended(submission_id)
+        self.note_waiting(row)
+
+    def note_waiting(self, row: ScheduleRow) -> None:
+        """What waits for the end of nothing goes on: no submission that ends will say so."""
+        if row.waiting and not row.open_ids and row.paused_at is None:
+            self.ended.append((0, row.name))
 
     def _keep(self, row: ScheduleRow) -> KnownSchedule:
         known = self._known.get(row.name)

@@ -287,6 +287,28 @@ def test_backfill_makes_what_has_none(rig: Rig) -> None:
     assert not any(one.is_new for one in again)
 
 
+def test_queued_instant_that_a_backfill_has_made_does_not_stop_those_behind_it(rig: Rig) -> None:
+    add(rig, schedule(overlap="queue"))
+    run(rig, 3 * MINUTE_S + 1)
+    first = state(rig).waiting[0]
+    rig.only(rig.connect(), m.BackfillSchedule(next(rig.ids), "nightly", first, first + 1), m.Submitted)
+    finish(rig)
+    run(rig, 1)
+    assert (len(made(rig)), state(rig).waiting) == (3, [])
+
+
+def test_queued_instant_goes_on_after_a_resume_though_the_process_dies_at_once(rig: Rig) -> None:
+    add(rig, schedule(overlap="queue"))
+    run(rig, 2 * MINUTE_S + 1)
+    rig.only(rig.connect(), m.PauseSchedule(next(rig.ids), "nightly"), m.Changed)
+    finish(rig)
+    rig.send(rig.connect(), m.ResumeSchedule(next(rig.ids), "nightly"))
+    rig.commit()
+    rig.crash()
+    run(rig, 1)
+    assert (len(made(rig)), state(rig).waiting) == (2, [])
+
+
 def test_backfill_of_too_many_is_refused(rig: Rig) -> None:
     add(rig, schedule(when="every 1s"))
     with pytest.raises(UsageError, match="1000 planned instants"):
