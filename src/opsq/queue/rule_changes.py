@@ -190,8 +190,8 @@ class RuleChanges:
         state.batch.on_failed.append(lambda _: self._reload())
 
     def _reload(self) -> None:
-        """The batch of a change is gone: what the file says holds."""
-        self._rules.reload()
+        """A change is gone: what the file says holds, and what others have written in a transaction that is open."""
+        self._rules.reload(self._state.database.latest)
         self._state.gates.rules_changed()
 
 

@@ -246,6 +246,11 @@ class Database:
 
     # --- transactions ---
 
+    @property
+    def latest(self) -> apsw.Connection:
+        """Sees what an open transaction has written; if none is open, what is committed."""
+        return self.writer if self.writer.in_transaction else self.reader
+
     def begin(self) -> None:
         """Begin a write transaction, and make sure that we still own the file.
 

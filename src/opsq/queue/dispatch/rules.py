@@ -182,9 +182,9 @@ class Rules:
         """The file has this revision."""
         self.committed_revision = revision
 
-    def reload(self) -> None:
-        """Put in force what the file says."""
-        self.revision = rules.revision(self._reader)
-        self.weights = rules.weights(self._reader)
-        self.weights_of_submissions = rules.weights_of_submissions(self._reader)
-        self.replace(rules.pauses(self._reader), rules.limits(self._reader))
+    def reload(self, connection: apsw.Connection) -> None:
+        """Put in force what this connection sees of the file."""
+        self.revision = rules.revision(connection)
+        self.weights = rules.weights(connection)
+        self.weights_of_submissions = rules.weights_of_submissions(connection)
+        self.replace(rules.pauses(connection), rules.limits(connection))

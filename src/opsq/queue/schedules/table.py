@@ -137,7 +137,7 @@ class ScheduleTable:
     def _reload(self, name: str) -> None:
         """What was to be stored is gone."""
         self._forget(name)
-        row = schedules.find(self._state.reader, name)
+        row = schedules.find(self._state.database.latest, name)
         if row is not None:
             self._load(row)
 
@@ -146,7 +146,7 @@ class ScheduleTable:
         known = self._keep(row)
         if row.paused_at is None:  # ten thousand plans would hold up a start by 0.6 s
             self._note_due(known, row.decided_at)
-        running = schedules.running(self._state.reader, row.open_ids)
+        running = schedules.running(self._state.database.latest, row.open_ids)
         for submission_id in row.open_ids:
             if submission_id not in running:
                 self.note_ended(submission_id)

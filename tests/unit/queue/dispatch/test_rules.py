@@ -425,6 +425,19 @@ def test_new_burst_holds_at_once(rig: Rig) -> None:
     assert len(chunks(rig.reserve(peer, 99))) == 5
 
 
+def test_pause_stays_in_force_though_weights_of_the_same_batch_cannot_be_written(rig: Rig) -> None:
+    peer = rig.connect()
+    rig.send(peer, m.Pause(next(rig.ids), {"tenant": "x"}, False, "ada@host"))
+    pairs: dict[str, int | str] = {"batch": 7}
+    after = [m.Dependency(key="batch", value=7)]
+    new = m.NewSubmission(bytes(16), 1, b"content", pairs, weights={"batch": 2.0}, after=after)
+    rig.send(peer, m.Submit(next(rig.ids), [new]))
+    rig.settle()
+    assert len(rig.only(peer, m.ShowRules(next(rig.ids)), m.RulesState).pauses) == 1
+    rig.crash()
+    assert len(rig.only(rig.connect(), m.ShowRules(next(rig.ids)), m.RulesState).pauses) == 1
+
+
 # --- weights ---
 
 

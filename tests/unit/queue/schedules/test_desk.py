@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import apsw
 import msgspec
 import pytest
 
@@ -12,6 +13,8 @@ from opsq.errors import Conflict, NotFound, UsageError
 from opsq.queue.schedules.desk import LOOK_LIMIT
 from opsq.queue.schedules.plan import Plan
 from opsq.queue.schedules.table import STALE_DUE, KnownSchedule, ScheduleTable
+from opsq.store import schedules
+from opsq.store.schedules import ScheduleRow
 from opsq.wire import messages as m
 from unit.model.rig import Rig
 
@@ -267,6 +270,27 @@ def test_paused_schedule_passes_over_its_instants(rig: Rig) -> None:
     rig.restart(away_s=600)
     run(rig, 60)
     assert (made(rig), state(rig).paused_by, state(rig).note) == ([], "ada", "holiday")
+
+
+def test_pause_stays_in_force_though_a_change_of_the_same_batch_cannot_be_written(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(rig, schedule())
+    write = schedules.put
+
+    def write_pauses(writer: apsw.Connection, row: ScheduleRow) -> None:
+        if row.paused_at is None:
+            raise Conflict(cause="schedule_changed", name=row.name)
+        write(writer, row)
+
+    monkeypatch.setattr(schedules, "put", write_pauses)
+    peer = rig.connect()
+    rig.send(peer, m.PauseSchedule(next(rig.ids), "nightly"))
+    rig.send(peer, m.ResumeSchedule(next(rig.ids), "nightly"))
+    rig.settle()
+    assert state(rig).paused_at is not None
+    rig.crash()
+    assert state(rig).paused_at is not None
 
 
 def test_trigger_makes_one_now_whatever_runs(rig: Rig) -> None:
