@@ -274,9 +274,7 @@ def _is_final(error: OpsqError) -> bool:
     """Whether a row will be refused whenever it comes."""
     if isinstance(error, NoRoom):
         return error.cause == "over_backlog"
-    if isinstance(error, Conflict):
-        return error.cause != "batch_undone"  # for the sake of another request
-    return isinstance(error, UsageError | NotFound | Bug)
+    return isinstance(error, UsageError | NotFound | Conflict | Bug)
 
 
 def _kept_once(new: NewSubmission) -> NewSubmission:

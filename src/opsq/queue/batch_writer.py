@@ -12,7 +12,7 @@ from typing import NoReturn
 import apsw
 
 from opsq.clock import Now
-from opsq.errors import Conflict, OpsqError
+from opsq.errors import OpsqError, Refused
 from opsq.queue.batch import Again, Batch, request_id
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
@@ -99,14 +99,17 @@ class BatchWriter:
         return has_found
 
     def _undo(self, batch: Batch, now: Now) -> list[Again]:
-        """Cancel a batch, and take the answer from those of its requests that are handled again."""
+        """Cancel a batch, and take the answer from those of its requests that are handled again.
+
+        The others are refused, as for lack of room: clients ask again after a while.
+        """
         outbox = self._state.outbox
         said_before = len(outbox)
         again: dict[tuple[object, int], Again] = {}
         for one in batch.again:
             again.setdefault((one[1], request_id(one[2])), one)
         self._ended(batch)
-        refusals = batch.cancel(Conflict(cause="batch_undone"), now)
+        refusals = batch.cancel(Refused(cause="batch_undone"), now)
         said = [*outbox[said_before:], *refusals]
         del outbox[said_before:]
         outbox += [

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from opsq.errors import StorageFull, UsageError
+from opsq.errors import Refused, StorageFull, UsageError
 from opsq.queue.engine import Peer
 from opsq.wire import messages as m
 from unit.model.rig import Rig, Ticket, tickets_of
@@ -119,6 +119,19 @@ def test_commit_of_a_start_that_fails_frees_the_chunk_and_keeps_the_key(rig: Rig
         rig.replies(peer, 1)
     rig.advance(2)
     assert rig.show(first.submission_id).reserved_count == 0
+    assert submit(rig) == m.Created(first.submission_id, False)
+    assert [ticket.indexes for ticket in rig.reserve(peer)] == [[0]]
+    assert submit(rig).is_new
+
+
+def test_reserve_that_starts_beside_what_cannot_be_written_is_refused_so_that_its_client_asks_again(rig: Rig) -> None:
+    first = submit(rig)
+    peer = rig.connect()
+    rig.send(peer, m.Reserve(1, 1, "OldestFirst"))
+    rig.send(peer, m.Submit(2, [m.NewSubmission(rig.request_key(), 1, not_before_at=1 << 63)]))
+    rig.settle()
+    with pytest.raises(Refused, match="rolled back with another request"):
+        rig.replies(peer, 1)
     assert submit(rig) == m.Created(first.submission_id, False)
     assert [ticket.indexes for ticket in rig.reserve(peer)] == [[0]]
     assert submit(rig).is_new
