@@ -27,7 +27,7 @@ from opsq.queue.peer import Peer
 from opsq.queue.policy import Policy
 from opsq.queue.timers import Timers
 from opsq.queue.unique_keys import UniqueKeys
-from opsq.store import backlog, dependencies, meta, moved, shard, submissions
+from opsq.store import backlog, dependencies, moved, shard, submissions
 from opsq.store.backlog import AttemptRow
 from opsq.store.database import Database
 from opsq.store.disk_use import Details
@@ -111,7 +111,7 @@ class EngineState:
         """Which are active once a batch that has not ended is committed."""
         self.after_moves: list[Callable[[], None]] = []
         """What waits until held submissions have moved, or do not after all."""
-        self.starts = meta.get_int(self.reader, "starts")
+        self.starts = database.starts()
         self.removing: dict[int, Removed] = {}
         """Submissions that are gone for everybody, whose rows are being deleted."""
 

@@ -17,6 +17,7 @@ import apsw
 
 from opsq.errors import InputUnreadable, StorageFull
 from opsq.filesystem import network_filesystem
+from opsq.store import meta
 from opsq.store.ballast import Ballast
 from opsq.store.database_copy import copy_database
 from opsq.store.database_file import (
@@ -236,6 +237,10 @@ class Database:
                 self.has_room = False
                 self.log.give_up_room()
         self.owner_token = scalar(self.reader, "SELECT token FROM owner") or b""
+
+    def starts(self) -> int:
+        """How many have owned the file, with us, though for want of room it may not say so yet."""
+        return meta.get_int(self.reader, "starts") + bool(self._next_token)
 
     def _write_ownership(self) -> None:
         self.writer.execute("INSERT OR REPLACE INTO owner (id, token) VALUES (1, ?)", (self._next_token,))

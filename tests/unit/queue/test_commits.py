@@ -14,6 +14,7 @@ from opsq.errors import Bug, StorageFull
 from opsq.queue.chunks.complete import Completions
 from opsq.queue.engine import Fatal
 from opsq.store import backlog, lanes, submissions
+from opsq.store.database import Database
 from opsq.wire import messages as m
 from unit.model.rig import Rig, tickets_of
 
@@ -206,6 +207,27 @@ def test_completion_refused_for_room_is_accepted_when_it_is_sent_again(rig: Rig)
     rig.advance(2)
     assert rig.complete(peer, ticket.held()) == []
     assert rig.show(submission_id).state == "completed"
+
+
+def test_process_that_begins_on_a_full_disk_repeats_no_reservation_id(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its start is counted with the first transaction that has room."""
+
+    def lack_room(*_: object) -> None:
+        raise apsw.FullError("database or disk is full")
+
+    rig.submit(3)
+    [first] = rig.reserve(rig.connect())
+    with monkeypatch.context() as patch:
+        patch.setattr(Database, "_write_ownership", lack_room)
+        rig.crash()
+    assert rig.engine.is_full
+    rig.advance(2)
+    [second] = rig.reserve(rig.connect())
+    rig.crash()
+    [third] = rig.reserve(rig.connect())
+    assert first.reservation_id < second.reservation_id < third.reservation_id
 
 
 def test_any_other_error_of_a_commit_ends_the_process_and_answers_nothing(rig: Rig) -> None:
