@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from opsq.clock import MonoNs, Now
 from opsq.errors import OpsqError
 from opsq.queue.batch import Batch, request_id
@@ -27,7 +29,8 @@ _KEPT_SHARE = 4
 """The part of the ballast that completions leave for copies of what removals write; cancellations leave half of it."""
 _REMOVES = (m.Remove, m.Drop)
 _RULES = (m.Limit, m.Pause, m.Weight, m.PutRules)
-_WEIGHED = (m.Cancel, m.Complete, m.CompleteAndReserve, m.Fail, m.Requeue, m.Extend, *_RULES)
+_SCHEDULES = (m.PutSchedule, m.PauseSchedule, m.ResumeSchedule)
+_WEIGHED = (m.Cancel, m.Complete, m.CompleteAndReserve, m.Fail, m.Requeue, m.Extend, *_RULES, *_SCHEDULES)
 
 
 class FullDisk:
@@ -57,6 +60,8 @@ class FullDisk:
             size_bytes += sum(_ROW_BYTES + len(one.results) for one in request.completions)
         elif isinstance(request, m.PutRules):
             size_bytes *= 1 + len(request.pauses) + len(request.limits) + len(request.weights)
+        elif isinstance(request, m.PutSchedule):
+            size_bytes += len(msgspec.msgpack.encode(request.schedule))
         batch = self._state.batch
         if self._log.room_for_growth_bytes(kept_share) < batch.spare_bytes + size_bytes:
             raise self._state.no_room()

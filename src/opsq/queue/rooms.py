@@ -88,7 +88,9 @@ class Rooms:
         self.completions = completions = Completions(
             state, reservations, folding, finisher.end, subscriptions.note_completed, follow_ups.make
         )
-        self.schedules = desk = ScheduleDesk(state, check_new, self.submitter.submit_one, finisher.cancel_one)
+        self.schedules = desk = ScheduleDesk(
+            state, check_new, self.admission.check_room, self.submitter.submit_one, finisher.cancel_one
+        )
         self.reserve_calls = ReserveCalls(state, reservations)
         self.holds = holds = Holds(state, reservations, folding)
         source = MoveSource(state, holds, self._note_moved)

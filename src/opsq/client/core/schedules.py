@@ -187,6 +187,7 @@ class ScheduleCalls:
         Raises:
             NotFound: there is none of this name.
             UsageError: these are more than 1000 instants.
+            NoRoom, StorageFull: there is no room for all that are missing; none is made.
         """
         request = BackfillSchedule(self.link.next_id(), name, to_ms(from_at), to_ms(to_at))
         return [one.submission_id for one in self.link.call(request, Submitted).created if one.is_new]

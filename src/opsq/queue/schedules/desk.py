@@ -12,15 +12,15 @@ from itertools import islice, takewhile
 import msgspec
 
 from opsq.clock import MonoNs, Now
-from opsq.content import manifest
 from opsq.errors import Conflict, NotFound, QueueDraining, UsageError
+from opsq.ids import SubmissionId
 from opsq.queue.live_submission import LiveSubmission
 from opsq.queue.peer import Peer
 from opsq.queue.schedules.table import KnownSchedule, ScheduleTable, plan_of
+from opsq.queue.schedules.template import check_template, submission_of
 from opsq.queue.state import EngineState
 from opsq.store import events, submissions
 from opsq.store.schedules import ScheduleRow
-from opsq.units import format_instant
 from opsq.wire.messages import (
     BACKFILL_LIMIT,
     BackfillSchedule,
@@ -47,8 +47,6 @@ WAITING_LIMIT = 100
 """Instants of one schedule that wait for the end of what came before; more are skipped."""
 LATE_MS = 60_000
 """An instant that is decided later than this was missed, for want of a daemon or of room."""
-OWN_KEYS = ("schedule", "planned")
-"""The keys of the pairs that each submission of a schedule gets."""
 
 Submit = Callable[[Peer, NewSubmission, Now], Created]
 Cancel = Callable[[LiveSubmission, str, Now], bool]
@@ -59,15 +57,22 @@ class ScheduleDesk:
 
     Args:
         check: whether a submission can be made from a template; raises UsageError.
+        check_room: whether so many chunks may come in; raises NoRoom or StorageFull.
         submit: makes a submission with the batch.
         cancel: ends one with the batch, if it has not ended.
     """
 
     def __init__(
-        self, state: EngineState, check: Callable[[NewSubmission], None], submit: Submit, cancel: Cancel
+        self,
+        state: EngineState,
+        check: Callable[[NewSubmission], None],
+        check_room: Callable[[int], None],
+        submit: Submit,
+        cancel: Cancel,
     ) -> None:
         self._state = state
         self._check = check
+        self._check_room = check_room
         self._submit = submit
         self._cancel = cancel
         self._table = ScheduleTable(state)
@@ -96,7 +101,7 @@ class ScheduleDesk:
             raise Conflict(cause="schedule_exists", name=schedule.name)
         if known is not None and request.expected is not None and known.schedule not in (request.expected, schedule):
             raise Conflict(cause="schedule_changed", name=schedule.name)  # not if the client has sent it again
-        self._check_template(schedule)
+        self._check_schedule(schedule)
         created_at = now.wall if known is None else known.row.created_at
         plan_of(schedule, created_at).check()
         definition = msgspec.msgpack.encode(schedule)
@@ -141,9 +146,15 @@ class ScheduleDesk:
         self._state.batch.replies.append((peer, Changed(request.id, int(was_paused))))
 
     def trigger(self, peer: Peer, request: TriggerSchedule, now: Now) -> None:
-        """Make a submission now."""
+        """Make a submission now.
+
+        Raises:
+            QueueDraining: the daemon takes nothing new.
+            NoRoom, StorageFull: there is no room for it.
+        """
         self._check_takes_new()
         known = self._table.find(request.name)
+        self._check_room(known.chunks_count)
         key = self._state.rng.randbytes(16)
         created = self._submit_one(known, now.wall, key, peer, now)
         self._change(_with_submissions(known.row, {now.wall: created}), now)
@@ -155,6 +166,7 @@ class ScheduleDesk:
 
         Raises:
             UsageError: these are too many.
+            QueueDraining, NoRoom, StorageFull: as `trigger`; nothing is made.
         """
         self._check_takes_new()
         known = self._table.find(request.name)
@@ -162,6 +174,9 @@ class ScheduleDesk:
         planned = list(islice(missed, BACKFILL_LIMIT + 1))
         if len(planned) > BACKFILL_LIMIT:
             raise UsageError(cause="long_backfill", limit=BACKFILL_LIMIT)
+        new_count = sum(self._made(known, instant) is None for instant in planned)
+        if new_count:
+            self._check_room(new_count * known.chunks_count)
         created = {instant: self._fire(known, instant, now) for instant in planned}
         self._change(_with_submissions(known.row, created), now)
         self._tell_fired(known.row, created, now)
@@ -307,52 +322,32 @@ class ScheduleDesk:
 
     def _fire(self, known: KnownSchedule, planned: int, now: Now) -> Created:
         """Make the submission of a planned instant, if it has none."""
-        key = known.key_of(planned)
-        made = submissions.by_request_key(self._state.reader, key)
+        made = self._made(known, planned)
         if made is not None:
             return Created(made, False)
         row = known.row
         creator = Peer(f"schedule {row.name}", now, row.creator)
         creator.user, creator.place = row.created_by, row.created_from
-        return self._submit_one(known, planned, key, creator, now)
+        return self._submit_one(known, planned, known.key_of(planned), creator, now)
+
+    def _made(self, known: KnownSchedule, planned: int) -> SubmissionId | None:
+        """The submission of a planned instant, once it is committed."""
+        return submissions.by_request_key(self._state.reader, known.key_of(planned))
 
     def _submit_one(self, known: KnownSchedule, planned: int, key: bytes, peer: Peer, now: Now) -> Created:
-        template, name = known.schedule.template, known.row.name
-        at = format_instant(planned)
-        content, chunks_count = template.content, template.chunks_count
-        if not chunks_count:
-            chunk = msgspec.json.encode({"schedule": name, "at": at}) + b"\n"
-            content, chunks_count = manifest.encode(manifest.Content(key.hex(), 1, len(chunk), inline=[chunk])), 1
-        new = msgspec.structs.replace(
-            template,
-            request_key=key,
-            chunks_count=chunks_count,
-            content=content,
-            metadata=template.metadata | dict(zip(OWN_KEYS, (name, at), strict=True)),
-        )
-        return self._submit(peer, new, now)
+        return self._submit(peer, submission_of(known.schedule, planned, key), now)
 
     def _check_takes_new(self) -> None:
         if not self._state.takes_new:
             raise QueueDraining(cause="drained")
 
-    def _check_template(self, schedule: Schedule) -> None:
-        template = schedule.template
-        if own := sorted(set(OWN_KEYS) & set(template.metadata)):
-            raise UsageError(cause="built_in_key", key=own[0])
-        if (
-            template.unique_key
-            or template.idempotency_key
-            or template.not_before_at
-            or template.expires_at
-            or template.after
-        ):
-            raise UsageError(cause="template_of_one", name=schedule.name)
+    def _check_schedule(self, schedule: Schedule) -> None:
+        check_template(schedule)
         if schedule.from_at is not None and schedule.until_at is not None and schedule.until_at <= schedule.from_at:
             raise UsageError(cause="empty_schedule", name=schedule.name)
         if schedule.catch_up_s is not None and schedule.catch_up == "none":
             raise UsageError(cause="catch_up_without", name=schedule.name)
-        self._check(template)
+        self._check(schedule.template)
 
     def _tell_fired(self, row: ScheduleRow, created: dict[int, Created], now: Now) -> None:
         for planned, one in created.items():

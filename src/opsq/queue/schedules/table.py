@@ -52,6 +52,11 @@ class KnownSchedule:
             self._found = planned, found
         return found
 
+    @property
+    def chunks_count(self) -> int:
+        """How many chunks each of its submissions has."""
+        return self.schedule.template.chunks_count or 1
+
     def is_due(self, wall_ms: int) -> bool:
         """Whether there may be something to decide."""
         return self.due is not None and self.due <= wall_ms

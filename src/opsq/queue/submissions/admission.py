@@ -153,7 +153,7 @@ class Admission:
             self._leave(peer, request_id)
 
     def check_room(self, chunks_count: int) -> None:
-        """`NoRoom` unless so many chunks may come in now, from another daemon."""
+        """`NoRoom` or `StorageFull` unless so many chunks may come in now, whoever waits for room."""
         lack = self._lack(chunks_count, 0)
         if lack is not None:
             raise lack

@@ -9,12 +9,14 @@ import msgspec
 import pytest
 
 from opsq.content import manifest
-from opsq.errors import Conflict, NotFound, UsageError
+from opsq.errors import Conflict, NoRoom, NotFound, StorageFull, UsageError
+from opsq.queue.policy import Policy
 from opsq.queue.schedules.desk import LOOK_LIMIT
 from opsq.queue.schedules.plan import Plan
 from opsq.queue.schedules.table import STALE_DUE, KnownSchedule, ScheduleTable
 from opsq.store import schedules
 from opsq.store.schedules import ScheduleRow
+from opsq.store.write_ahead_log import WriteAheadLog
 from opsq.wire import messages as m
 from unit.model.rig import Rig
 
@@ -309,6 +311,42 @@ def test_backfill_makes_what_has_none(rig: Rig) -> None:
     assert (len(created), sum(one.is_new for one in created)) == (24, 22)
     again = rig.only(rig.connect(), msgspec.structs.replace(request, id=next(rig.ids)), m.Submitted).created
     assert not any(one.is_new for one in again)
+
+
+@pytest.mark.parametrize("is_full", [True, False])
+def test_trigger_and_backfill_are_refused_if_there_is_no_room_for_what_they_make(rig: Rig, is_full: bool) -> None:
+    add(rig, schedule(overlap="allow"))
+    run(rig, 2 * MINUTE_S + 1)
+    if is_full:
+        peer = rig.connect()
+        rig.send(peer, m.Submit(next(rig.ids), [m.NewSubmission(rig.request_key(), 1)]))
+        rig.fail_commit()
+        rig.pass_time(1)
+    else:
+        rig.policy = Policy(max_backlog_chunks=2)
+        rig.restart()
+    start = rig.now.wall - 100_000
+    for request in (
+        m.TriggerSchedule(next(rig.ids), "nightly"),
+        m.BackfillSchedule(next(rig.ids), "nightly", start - 120_000, rig.now.wall),
+    ):
+        with pytest.raises(StorageFull if is_full else NoRoom):
+            rig.ask(rig.connect(), request)
+    there = m.BackfillSchedule(next(rig.ids), "nightly", start, rig.now.wall)
+    created = rig.only(rig.connect(), there, m.Submitted).created
+    assert [one.is_new for one in created] == [False, False]
+
+
+def test_schedule_for_which_a_full_disk_has_no_room_is_refused(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    add(rig, schedule())
+    peer = rig.connect()
+    rig.send(peer, m.Submit(next(rig.ids), [m.NewSubmission(rig.request_key(), 1)]))
+    rig.fail_commit()
+    monkeypatch.setattr(WriteAheadLog, "room_for_growth_bytes", lambda *_: 60_000)
+    large = m.NewSubmission(bytes(16), 1, bytes(60_000))
+    with pytest.raises(StorageFull):
+        rig.send(peer, m.PutSchedule(next(rig.ids), schedule(template=large), replaces=True))
+    rig.send(peer, m.PutSchedule(next(rig.ids), schedule(when="every 2m"), replaces=True))
 
 
 def test_queued_instant_that_a_backfill_has_made_does_not_stop_those_behind_it(rig: Rig) -> None:
