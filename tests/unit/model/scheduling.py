@@ -53,11 +53,22 @@ class Watched:
     created_at: int
     spans: list[Span]
     fired: set[int] = field(default_factory=set)
+    fired_before: int = 0
+    """How many were fired that a clock which was set back, and a change, have had decided again."""
+    dropped: int = 0
+    """How many that waited are decided again for that."""
 
     def decided(self, decided_at: int) -> int:
         """How many instants must have been decided."""
         anchor = self.created_at // 1000 * 1000
-        return sum(span.count(anchor, decided_at) for span in self.spans)
+        return sum(span.count(anchor, decided_at) for span in self.spans) - self.dropped
+
+    def decide_again(self, after: int, waiting: tuple[int, ...]) -> None:
+        """What comes after an instant is decided again, whether it was fired or waits."""
+        again = {one for one in self.fired if one > after}
+        self.fired -= again
+        self.fired_before += len(again)
+        self.dropped += sum(one > after for one in waiting)
 
 
 class Scheduling(Consuming):
@@ -125,8 +136,8 @@ class Scheduling(Consuming):
             self.coming[name] = watched
             self._intend(lambda: self.schedules.update({name: watched}))
         else:
-            until = row.decided_at if before.paused_at is None else before.decided_at
-            self._begin_span(name, every_ms, until, row.decided_at)
+            until = max(row.decided_at, before.decided_at) if before.paused_at is None else before.decided_at
+            self._begin_span(name, every_ms, until, row, before.waiting)
 
     @precondition(lambda self: not self.model.is_full)
     @rule(peer=numbers, name=st.sampled_from(NAMES))
@@ -139,11 +150,11 @@ class Scheduling(Consuming):
     def resume_schedule(self, peer: int, name: str) -> None:
         known = self._known_schedule(name)
         if known is not None:
-            decided_at, was_paused = known.row.decided_at, known.row.paused_at is not None
+            before = known.row
             self._change(peer, m.ResumeSchedule(next(self.rig.ids), name))
             row = self._row(name)
-            assert row.decided_at >= (self.now.wall if was_paused else decided_at), "passed over"
-            self._begin_span(name, row_every_ms(row), decided_at, row.decided_at)
+            assert row.decided_at == (before.decided_at if before.paused_at is None else self.now.wall), "from now"
+            self._begin_span(name, row_every_ms(row), before.decided_at, row, before.waiting)
 
     @precondition(lambda self: not self.model.is_full)
     @rule(peer=numbers, name=st.sampled_from(NAMES))
@@ -188,13 +199,16 @@ class Scheduling(Consuming):
         """Do this once the batch is committed; if it is not, there is nothing to undo."""
         self.model.forming.changes.append((lambda _: settle(), lambda _: None))
 
-    def _begin_span(self, name: str, every_ms: int, until: int, after: int) -> None:
-        """What is planned changes, or was passed over in between."""
-        spans = self.coming[name].spans
+    def _begin_span(
+        self, name: str, every_ms: int, until: int, row: schedules.ScheduleRow, waiting: tuple[int, ...]
+    ) -> None:
+        """What is planned changes, or was passed over in between; `waiting` waited before."""
+        watched = self.coming[name]
 
         def settle() -> None:
-            spans[-1].until = until
-            spans.append(Span(every_ms, after))
+            watched.spans[-1].until = until
+            watched.spans.append(Span(every_ms, row.decided_at))
+            watched.decide_again(row.decided_at, waiting)
 
         self._intend(settle)
 
@@ -212,7 +226,7 @@ class Scheduling(Consuming):
             watched = self.schedules[name]
             sums = row.fired_count + row.skipped_count + row.missed_count + len(row.waiting)
             assert sums == watched.decided(row.decided_at), (row, watched)
-            assert row.fired_count == len(watched.fired)
+            assert row.fired_count == len(watched.fired) + watched.fired_before
             assert not watched.fired & set(row.waiting)
 
     def _known_schedule(self, name: str) -> KnownSchedule | None:

@@ -105,7 +105,7 @@ class ScheduleDesk:
         created_at = now.wall if known is None else known.row.created_at
         plan_of(schedule, created_at).check()
         definition = msgspec.msgpack.encode(schedule)
-        decided_at = max(now.wall, (schedule.from_at or 0) - 1)
+        decided_at = _beginning(schedule, now)
         if known is None:
             row = ScheduleRow(schedule.name, definition, now.wall, peer.user, peer.place, peer.uid, decided_at)
         else:
@@ -113,7 +113,7 @@ class ScheduleDesk:
             row = known.row._replace(definition=definition)
             has_ended = known.due is None
             if (has_ended or _timing(schedule) != _timing(known.schedule)) and not known.is_due(now.wall):
-                row = row._replace(decided_at=max(decided_at, row.decided_at))
+                row = _decided_until(row, decided_at)
         self._change(row, now)
         self._state.batch.replies.append((peer, Changed(request.id, 1)))
 
@@ -134,12 +134,16 @@ class ScheduleDesk:
         self._state.batch.replies.append((peer, Changed(request.id, int(row.paused_at is None))))
 
     def resume(self, peer: Peer, request: ResumeSchedule, now: Now) -> None:
-        """Go on, from now: what passed meanwhile was passed over."""
-        row = self._table.find(request.name).row
+        """Go on, from now: what passed meanwhile was passed over.
+
+        Also if more was decided, by a clock that was ahead: what was made then is not made again.
+        """
+        known = self._table.find(request.name)
+        row = known.row
         was_paused = row.paused_at is not None
         if was_paused:
-            decided_at = max(row.decided_at, now.wall)
-            row = row._replace(paused_at=None, paused_by="", note="", decided_at=decided_at)
+            row = _decided_until(row, _beginning(known.schedule, now))
+            row = row._replace(paused_at=None, paused_by="", note="")
             self._change(row, now)
             self._table.note_waiting(row)
             self._tell("resumed", row, now)
@@ -283,10 +287,10 @@ class ScheduleDesk:
                 waiting.append(instant)
             else:
                 skipped += 1
-        if fired and schedule.overlap == "cancel":
+        created = {planned: self._fire(known, planned, now) for planned in fired}
+        if schedule.overlap == "cancel" and any(one.is_new for one in created.values()):
             for submission in filter(None, map(self._state.submission, row.open_ids)):
                 self._cancel(submission, f"The next of schedule {row.name} is due.", now)
-        created = {planned: self._fire(known, planned, now) for planned in fired}
         if missed:
             self._tell("missed", row, now, planned_at=missed_at, count=missed)
         self._tell_fired(row, created, now)
@@ -374,6 +378,16 @@ class ScheduleDesk:
 def _timing(schedule: Schedule) -> tuple[str, str, int | None]:
     """What says which instants are planned."""
     return schedule.when, schedule.zone, schedule.from_at
+
+
+def _beginning(schedule: Schedule, now: Now) -> int:
+    """The instant behind which a schedule begins that is to do so from now on."""
+    return max(now.wall, (schedule.from_at or 0) - 1)
+
+
+def _decided_until(row: ScheduleRow, decided_at: int) -> ScheduleRow:
+    """The row, decided up to this instant: what waits and is behind it will be decided again."""
+    return row._replace(decided_at=decided_at, waiting=tuple(one for one in row.waiting if one <= decided_at))
 
 
 def _is_missed(schedule: Schedule, late_ms: int, *, is_last: bool) -> bool:

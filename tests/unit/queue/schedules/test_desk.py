@@ -295,6 +295,44 @@ def test_pause_stays_in_force_though_a_change_of_the_same_batch_cannot_be_writte
     assert state(rig).paused_at is not None
 
 
+@pytest.mark.parametrize("change", ["resume", "edit"])
+def test_schedule_that_was_decided_by_a_clock_far_ahead_goes_on_from_a_resume_or_an_edit(rig: Rig, change: str) -> None:
+    add(rig, schedule(when="every 1h"))
+    rig.pass_time(0, wall_s=5 * DAY_S)
+    run(rig, 1)
+    finish(rig)
+    rig.pass_time(0, wall_s=-5 * DAY_S)
+    run(rig, 3600)
+    assert len(made(rig)) == 1
+    if change == "edit":
+        add(rig, schedule(when="every 30m"), replaces=True)
+    else:
+        rig.only(rig.connect(), m.PauseSchedule(next(rig.ids), "nightly"), m.Changed)
+        rig.only(rig.connect(), m.ResumeSchedule(next(rig.ids), "nightly"), m.Changed)
+    assert state(rig).upcoming[0] - rig.now.wall <= 3600_000
+    run(rig, 3600)
+    assert len(made(rig)) >= 2
+
+
+@pytest.mark.parametrize("overlap", ["skip", "queue", "allow", "cancel"])
+def test_resume_behind_a_clock_that_was_set_back_makes_no_instant_twice_and_cancels_none(
+    rig: Rig, overlap: str
+) -> None:
+    add(rig, schedule(when="every 1h", overlap=overlap, catch_up="all"))
+    run(rig, 4 * 3600 + 1)
+    before = [(one.metadata["planned"], one.state) for one in made(rig)]
+    rig.pass_time(0, wall_s=-2 * 3600.0)
+    rig.only(rig.connect(), m.PauseSchedule(next(rig.ids), "nightly"), m.Changed)
+    rig.only(rig.connect(), m.ResumeSchedule(next(rig.ids), "nightly"), m.Changed)
+    run(rig, 2 * 3600)
+    assert [(one.metadata["planned"], one.state) for one in made(rig)] == before
+    assert len(set(state(rig).waiting)) == len(state(rig).waiting)
+    while state(rig).open_count:
+        finish(rig)
+    instants = planned(rig)
+    assert len(instants) == len(set(instants))
+
+
 def test_trigger_makes_one_now_whatever_runs(rig: Rig) -> None:
     add(rig, schedule(when="@yearly"))
     for _ in range(2):
