@@ -147,11 +147,15 @@ class ScheduleTable:
             self._load(row)
 
     def _load(self, row: ScheduleRow) -> None:
-        """Keep a row of the file, and find out what has ended that it does not know."""
+        """Keep a row of the file, and find out what has ended that it does not know.
+
+        Not what ends, or is made, in a transaction that is open: that is told once it is committed.
+        """
         known = self._keep(row)
         if row.paused_at is None:  # ten thousand plans would hold up a start by 0.6 s
             self._note_due(known, row.decided_at)
-        running = schedules.running(self._state.database.latest, row.open_ids)
+        sources = {self._state.reader, self._state.database.latest}
+        running = set[int]().union(*(schedules.running(one, row.open_ids) for one in sources))
         for submission_id in row.open_ids:
             if submission_id not in running:
                 self.note_ended(submission_id)

@@ -295,6 +295,33 @@ def test_pause_stays_in_force_though_a_change_of_the_same_batch_cannot_be_writte
     assert state(rig).paused_at is not None
 
 
+def test_end_that_is_not_committed_has_nothing_go_on_though_a_change_beside_it_cannot_be_written(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(rig, schedule(overlap="queue"))
+    run(rig, 2 * MINUTE_S + 1)
+    [running] = made(rig)
+    write = schedules.put
+
+    def refuse_pauses(writer: apsw.Connection, row: ScheduleRow) -> None:
+        if row.paused_at is not None:
+            raise Conflict(cause="schedule_changed", name=row.name)
+        write(writer, row)
+
+    peer = rig.connect()
+    with monkeypatch.context() as patch:
+        patch.setattr(schedules, "put", refuse_pauses)
+        rig.send(peer, m.Cancel(next(rig.ids), running.submission_id))
+        rig.send(peer, m.PauseSchedule(next(rig.ids), "nightly"))
+        rig.fail_commit()
+    run(rig, 20)
+    assert [one.state for one in made(rig)] == ["open"]
+    assert state(rig).open_count == 1
+    rig.ask(peer, m.Cancel(next(rig.ids), running.submission_id))
+    run(rig, 10)
+    assert [one.state for one in made(rig)] == ["cancelled", "open"]
+
+
 @pytest.mark.parametrize("change", ["resume", "edit"])
 def test_schedule_that_was_decided_by_a_clock_far_ahead_goes_on_from_a_resume_or_an_edit(rig: Rig, change: str) -> None:
     add(rig, schedule(when="every 1h"))
