@@ -49,7 +49,7 @@ def measure(context: Context) -> Iterator[Row]:
 
 
 def _shapes(context: Context, spark: SparkSession) -> dict[str, DataFrame]:
-    partitions, columns, rows = context.size((10_000, 5_000, 5_000_000), (1_000, 1_000, 1_000_000))
+    partitions, columns, rows = context.size((2_000, 5_000, 5_000_000), (1_000, 1_000, 1_000_000))
     texts = "repeat(sha2(cast(id AS string), 256), 312500) AS text"
     numbers = [f"id * {number} AS c{number}" for number in range(columns)]
     return {
