@@ -60,6 +60,14 @@ def test_every_page_of_an_empty_queue_says_that_there_is_nothing(queue):
     assert "Nothing has happened yet" in said[6]
 
 
+def test_links_of_other_sites_lead_to_the_page_and_what_they_embed_is_refused(queue):
+    with browsing(queue) as client:
+        for site in ("cross-site", "same-site"):
+            link = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+            text_of(client.get("/submissions", headers=link))
+            assert client.get("/", headers={"Sec-Fetch-Site": site, "Sec-Fetch-Dest": "image"}).status_code == 403
+
+
 def test_files_of_the_page_are_kept_by_browsers_under_names_that_tell_their_content(queue):
     with browsing(queue) as client:
         names = re.findall(r"/assets/[^\"]+", client.get("/").text)

@@ -1,11 +1,14 @@
 """The page of the gateway in Chromium: by keyboard, without scripts, live, and as axe-core judges it."""
 
+import http.server
 import os
 import shutil
 import subprocess
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from needs import lack
@@ -210,3 +213,43 @@ def test_page_says_that_it_is_not_live_when_the_gateway_has_gone(browser, queue)
         wait_until(lambda: process.poll() == 0, DEADLINE_S, "it ends although a browser follows")
         page.get_by_role("button", name="Not live").wait_for(timeout=DEADLINE_S * 1000)
         context.close()
+
+
+@contextmanager
+def elsewhere(html):
+    """The port of a server of another site that shows this."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(html.encode())
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])  # of the same site as the gateway, and of another one
+def test_another_page_may_link_to_the_page_and_an_image_in_it_takes_no_record(browser, queue, host):
+    with queue.running("gateway", "--listen", "127.0.0.1:0") as process:
+        url = process.stdout.readline().decode().strip()
+        httpx.post(f"{url}/record", json={"payload": "a"}, trust_env=False)
+        html = f'<title>x</title><img src="{url}/record"><a href="{url}/submissions">the queue</a>'
+        with elsewhere(html) as port, browser.new_context() as context:
+            page = context.new_page()
+            page.set_default_timeout(DEADLINE_S * 1000)
+            page.goto(f"http://{host}:{port}/", wait_until="load")  # which is when the image has come, or has not
+            page.get_by_role("link", name="the queue").click()
+            page.get_by_role("heading", name="Submissions").wait_for()
+        record = httpx.get(f"{url}/record", trust_env=False).json()
+        assert (record["payload"], record["attempts"]) == ("a", 1)

@@ -259,6 +259,16 @@ def test_a_head_takes_nothing(http):
     assert get(http)["attempts"] == 1
 
 
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_an_image_in_a_page_of_another_site_takes_no_record(http, site):
+    http.post("/record", json={"payload": "a"})
+    for destination in ("image", "document"):
+        reply = http.get("/record", headers={"Sec-Fetch-Site": site, "Sec-Fetch-Dest": destination})
+        assert (reply.status_code, reply.json()["code"]) == (403, "http")
+    reply = http.get("/record", headers={"Sec-Fetch-Site": "none", "Sec-Fetch-Dest": "document"})
+    assert reply.json()["attempts"] == 1
+
+
 def test_roles_of_a_token_hold(queue, http):
     token = queue.ok("token", "create", "etl", "--role", "producer").text
     shown = {"Authorization": f"Bearer {token}"}

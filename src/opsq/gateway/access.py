@@ -18,6 +18,11 @@ from opsq.gateway.problems import problem
 
 _OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 """Served to everybody: they say only whether there is a daemon."""
+_OWN_SITES = frozenset({b"same-origin", b"none"})
+"""What a browser says of requests that a page of the gateway, or a person, has it make; another port is another page.
+
+It names no origin where a page only embeds or links to something, as an image.
+"""
 
 
 class Exposure(Enum):
@@ -64,11 +69,13 @@ class Access:
         if scope["type"] not in {"http", "websocket"}:
             await self._app(scope, receive, send)
             return
-        host, authorization, origins = _shown(scope)
+        host, authorization, origins, sites = _shown(scope)
         scope["opsq.token"] = token = _bearer(authorization)
         refusal = None
         if origins and not (all(_is_page_of(each, host or "") for each in origins) or _is_let_in(scope)):
             refusal = problem(403, "http", f"Pages of {origins[0]} may not use this gateway.")
+        elif not (sites <= _OWN_SITES or _is_let_in(scope) or self._is_link(scope)):
+            refusal = problem(403, "http", "Pages of other sites may not use this gateway.")
         elif token is None and self._exposure is Exposure.LOOPBACK and not _is_own_name(host):
             refusal = problem(403, "http", f"Without a token this gateway does not answer as {host}.", "Use localhost.")
         elif token is None and self._exposure is Exposure.NETWORK and not self._is_open(scope["path"]):
@@ -76,14 +83,20 @@ class Access:
             refusal = problem(401, "not_permitted", "A token is needed.", hint)
         await (refusal or self._app)(scope, receive, send)
 
+    def _is_link(self, scope: Scope) -> bool:
+        """Whether a browser goes to a page of the gateway itself, which shows nothing to the page that links to it."""
+        is_page = scope["type"] == "http" and self._asks_itself(scope["path"])
+        return is_page and (b"sec-fetch-dest", b"document") in scope["headers"]
+
     def _is_open(self, path: str) -> bool:
         return path in _OPEN_PATHS or self._asks_itself(path)
 
 
-def _shown(scope: Scope) -> tuple[str | None, str, list[str]]:
-    """What a request names: the host, its authorization, and the origins of pages that have it made."""
+def _shown(scope: Scope) -> tuple[str | None, str, list[str], set[bytes]]:
+    """What a request names: the host, its authorization, and the origins and sites of pages that have it made."""
     host, authorization = None, ""
     origins: list[str] = []
+    sites: set[bytes] = set()
     for name, value in scope["headers"]:
         if name == b"host" and host is None:
             host = value.decode("latin-1")
@@ -91,7 +104,9 @@ def _shown(scope: Scope) -> tuple[str | None, str, list[str]]:
             authorization = value.decode("latin-1")
         elif name == b"origin":
             origins.append(value.decode("latin-1"))
-    return host, authorization, origins
+        elif name == b"sec-fetch-site":
+            sites.add(value)
+    return host, authorization, origins, sites
 
 
 def _is_let_in(scope: Scope) -> bool:

@@ -65,6 +65,8 @@ def test_pages_of_named_origins_may_use_the_json_api_and_nothing_else(queue):
         assert "DELETE" in reply.headers["access-control-allow-methods"]
         reply = api.get("status", headers={"Origin": PAGE})
         assert (reply.status_code, reply.headers["access-control-allow-origin"]) == (200, PAGE)
+        reply = api.get("status", headers={"Origin": PAGE, "Sec-Fetch-Site": "cross-site"})
+        assert (reply.status_code, reply.headers["access-control-allow-origin"]) == (200, PAGE)
         assert api.get("status", headers={"Origin": "https://other.example"}).status_code == 403
         assert api.options("status", headers=preflight | {"Origin": "https://other.example"}).status_code == 400
         assert api.get(api.base_url.join("/record"), headers={"Origin": PAGE}).status_code == 403
