@@ -230,6 +230,12 @@ def test_queries_that_mean_nothing_are_refused_in_words(queue, path):
         assert "That is not possible" in text_of(answer, answer.status_code)
 
 
+def test_query_may_have_any_name(queue):
+    with browsing(queue, "--allow-actions") as client:
+        for path in (*PAGES, "/sign-in"):
+            text_of(client.get(path, params={"path": "x", "request": "y", "self": "z"}))
+
+
 def mark_in(page):
     """What a form of a page carries to show that it is its own."""
     return re.search(r'name="mark" value="([0-9a-f]{64})"', page.text)[1]

@@ -65,7 +65,7 @@ def _shown(value: object) -> object:
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _address(path: str, **query: object) -> str:
+def _address(path: str, /, **query: object) -> str:
     """A path of the page with a query; what is empty is left out."""
     given = {name: value for name, value in query.items() if value not in (None, "", [], False)}
     return f"{path}?{urlencode(given, doseq=True, errors='replace')}" if given else path
