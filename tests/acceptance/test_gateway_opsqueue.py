@@ -114,6 +114,18 @@ def test_chunks_in_the_request_come_back_as_results(producer, consumer, queue):
     assert queue.ok("results", str(submission_id)).out == b"first" + big
 
 
+def test_chunk_that_cannot_be_read_fails_and_its_consumer_goes_on(consumer, queue):
+    lost = queue.folder / "lost.txt"
+    lost.write_bytes(b"a\n")
+    in_place = queue.ok("submit", "--in-place", "--max-attempts", "1", str(lost)).text
+    lost.unlink()
+    queue.submit_lines(1)
+    [[chunk, _]] = consumer.reserve(2)
+    assert chunk["input_content"] == b"0\n"
+    dead = wait_until(lambda: queue.ok("dead", "list", in_place, "--json").json["chunks"], DEADLINE_S, "it is dead")
+    assert "lost.txt" in dead[0]["reason"]
+
+
 def test_consumers_of_both_work_on_what_both_submit(producer, consumer, queue):
     own = queue.submit_lines(1, "-m", "tenant=acme")
     [[chunk, submission]] = consumer.reserve()

@@ -15,7 +15,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from opsq.client.aio.chunk import AsyncChunk
 from opsq.client.aio.consumer import AsyncConsumer
 from opsq.client.aio.queue import AsyncQueue
-from opsq.errors import OpsqError, Refused
+from opsq.errors import ContentChanged, ContentMissing, NotFound, OpsqError, Refused
 from opsq.gateway.context import Context
 from opsq.gateway.opsqueue import messages
 from opsq.gateway.opsqueue.submissions import Submissions, is_elsewhere, shown
@@ -140,12 +140,19 @@ class Consumer:
         await self._send(messages.chunks_reserved(nonce, pairs))
 
     async def _described(self, chunks: list[AsyncChunk]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """Chunks as the client gets them; what does not fit is given back."""
+        """Chunks as the client gets them; what does not fit is given back, and what cannot be read fails."""
         pairs = []
         left_bytes = MESSAGE_LIMIT_BYTES
         for chunk in chunks:
-            facts = await self._submissions.facts(self._queue, chunk.described)
-            content = None if is_elsewhere(chunk.described.content) else await chunk.data()
+            try:
+                facts = await self._submissions.facts(self._queue, chunk.described)
+                content = None if is_elsewhere(chunk.described.content) else await chunk.data()
+            except NotFound:  # the submission was removed
+                await chunk.release()
+                continue
+            except (ContentMissing, ContentChanged) as error:
+                await chunk.fail(error.message, retry=not isinstance(error, ContentChanged))
+                continue
             size_bytes = len(content or b"") + len(facts.metadata or b"") + 1024
             if size_bytes > MESSAGE_LIMIT_BYTES:
                 limit_mib = MESSAGE_LIMIT_BYTES >> 20
