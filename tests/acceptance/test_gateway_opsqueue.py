@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -227,6 +228,21 @@ def test_keys_that_opsq_does_not_have_and_long_bodies_are_refused(producer):
     assert refused.status_code == 400
     assert "a b" in refused.json()["detail"]
     assert producer.client.post("/submissions", content=bytes((16 << 20) + 1)).status_code == 413
+
+
+@pytest.mark.parametrize("path", ["submissions", "submissions/lookup_ids_by_strategic_metadata"])
+def test_producer_with_an_unknown_token_is_refused_before_it_sends_a_body(address, path):
+    host, _, port = address.rpartition(":")
+    lines = (
+        f"POST /producer/{path} HTTP/1.1",
+        "Host: localhost",
+        f"Authorization: Bearer {'x' * 64}",
+        "Content-Length: 2",
+        "Expect: 100-continue",
+    )
+    with socket.create_connection((host, int(port)), DEADLINE_S) as connection:
+        connection.sendall("\r\n".join((*lines, "", "")).encode())
+        assert connection.makefile("rb").readline() == b"HTTP/1.1 401 Unauthorized\r\n"
 
 
 @pytest.mark.parametrize("message", [b"\xff", b"", "text"])

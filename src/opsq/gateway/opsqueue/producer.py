@@ -43,10 +43,11 @@ class Producer:
     async def insert(self, request: Request) -> Response:
         """Hand over a submission."""
         try:
+            queue = await self._context.queue(request)  # nobody else's body is read
             given = messages.read_insert(await whole_body(request, BODY_LIMIT_BYTES))
             trace = {name: text for name in _TRACE_HEADERS if (text := request.headers.get(name))}
             trace = {name: text for name, text in trace.items() if len(text) <= TRACE_LIMIT_BYTES}
-            return _json(await insert(await self._context.queue(request), given, trace))
+            return _json(await insert(queue, given, trace))
         except messages.BadMessage as error:
             raise HTTPException(400, str(error)) from error
 
@@ -88,6 +89,7 @@ class Producer:
 
     async def find_by_metadata(self, request: Request) -> Response:
         """The ids of the submissions in progress that have all pairs, ascending."""
+        queue: AsyncQueue = await self._context.queue(request)
         try:
             pairs = messages.read_pairs(await whole_body(request, BODY_LIMIT_BYTES))
         except messages.BadMessage as error:
@@ -95,7 +97,6 @@ class Producer:
         found: list[int] = []
         if not all(KEY.fullmatch(key) for key in pairs):
             return _json(found)
-        queue: AsyncQueue = await self._context.queue(request)
         async for state in queue.submissions(states=IN_PROGRESS, metadata=pairs):
             found.append(state.submission_id)
             if len(found) > MATCHES_LIMIT:
