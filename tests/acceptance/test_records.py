@@ -2,7 +2,9 @@
 
 import concurrent.futures
 import contextlib
+import os
 import re
+import signal
 import socket
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -124,6 +126,21 @@ def test_a_client_that_goes_away_while_it_waits_takes_nothing(queue, http):
         wait_until(lambda: queue.ok("status", "--json").json["parked"] == 1, DEADLINE_S, "it waits")
     wait_until(lambda: queue.ok("status", "--json").json["parked"] == 0, DEADLINE_S, "it waits no more")
     http.post("/record", json={"payload": "a"})
+    assert get(http)["attempts"] == 1
+
+
+def test_a_client_that_goes_away_before_it_is_answered_takes_nothing(queue, http):
+    http.post("/record", json={"payload": "a"})
+    pid = queue.ok("status", "--json").json["pid"]
+    place = urlsplit(str(http.base_url))
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with socket.create_connection((place.hostname, place.port), DEADLINE_S) as client:
+            client.sendall(b"GET /record HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            client.shutdown(socket.SHUT_WR)
+            assert client.recv(1) == b""  # the gateway has seen it go
+    finally:
+        os.kill(pid, signal.SIGCONT)
     assert get(http)["attempts"] == 1
 
 

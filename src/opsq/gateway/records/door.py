@@ -152,6 +152,9 @@ class Records:
         if taken is None:
             return _NOTHING
         payload, trace = await desk.payload(taken.handle)
+        if await request.is_disconnected():  # uvicorn would write the answer to nobody
+            await desk.give_back(taken)
+            return _NOTHING
         answer = _json(_Record(str(taken.handle), payload.decode(errors="replace"), taken.attempt + 1))
         if trace is not None:
             answer.headers.update(trace.as_fields())
@@ -170,11 +173,7 @@ class Records:
         for watch in watches:
             watch.add_done_callback(end)
         try:
-            taken = await desk.wait(name, wait_s, is_over)
-            if taken is not None and watches[0].done():
-                await desk.give_back(taken)
-                return None
-            return taken
+            return await desk.wait(name, wait_s, is_over)
         finally:
             for watch in watches:
                 watch.cancel()
