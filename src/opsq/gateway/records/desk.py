@@ -10,7 +10,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from opsq import traces
 from opsq.client.aio.queue import AsyncQueue
@@ -39,8 +39,18 @@ from opsq.wire.messages import (
     SubmissionContent,
 )
 
+T = TypeVar("T")
+R = TypeVar("R")
+
 INLINE_BYTES, INLINE_COUNT = 4096, 1024
 """Payloads that are sent with their submission, as `content.manifest` has it; larger ones become files."""
+RECORD_BYTES = INLINE_BYTES + 1024
+"""What a record takes at most in a request or an answer, with a submission of its own: payload, queue, trace, options.
+
+What is said of a record takes less.
+"""
+GATHERED_LIMIT_COUNT = 4096
+"""Calls that are made as one, if a frame has room for so many."""
 NACK_REASON = "nack"
 _KNOWN_LIMIT = 4096
 _AGAIN_S = 1.0
@@ -88,11 +98,11 @@ class Desk:
         self._defaults = defaults
         self._room = room
         self._known: dict[int, SubmissionContent] = {}
-        self._posts: Gathering[NewRecord, None] = Gathering(self._submit)
+        self._posts: Gathering[NewRecord, None] = self._gathering(self._submit)
         self._gets: dict[str, Gathering[None, Taken | None]] = {}
-        self._acks: Gathering[_Verdict, bool] = Gathering(partial(self._say, self._complete))
-        self._nacks: Gathering[_Verdict, bool] = Gathering(partial(self._say, self._fail))
-        self._touches: Gathering[_Verdict, bool] = Gathering(partial(self._say, self._extend))
+        self._acks: Gathering[_Verdict, bool] = self._gathering(partial(self._say, self._complete))
+        self._nacks: Gathering[_Verdict, bool] = self._gathering(partial(self._say, self._fail))
+        self._touches: Gathering[_Verdict, bool] = self._gathering(partial(self._say, self._extend))
 
     @property
     def payload_limit_bytes(self) -> int:
@@ -112,7 +122,7 @@ class Desk:
         """Take the next record of a queue; None: nothing is free."""
         gets = self._gets.get(queue)
         if gets is None:
-            gets = self._gets[queue] = Gathering(partial(self._reserve, queue))
+            gets = self._gets[queue] = self._gathering(partial(self._reserve, queue))
         try:
             return await gets.call(None)
         finally:
@@ -169,6 +179,13 @@ class Desk:
         if reader.content.inline is not None:
             return reader.read(handle.index), trace
         return await asyncio.to_thread(lambda: contents.reader(described).read(handle.index)), trace
+
+    def _gathering(self, perform: Callable[[list[T]], Awaitable[Sequence[R | Exception]]]) -> Gathering[T, R]:
+        return Gathering(perform, self._gathered_count)
+
+    def _gathered_count(self) -> int:
+        """How many calls one frame has room for, whatever their records are; so has one with the answers."""
+        return min(self._link.welcome.frame_limit_bytes // RECORD_BYTES, GATHERED_LIMIT_COUNT)
 
     # --- put in -------------------------------------------------------------------------------------------------------
 

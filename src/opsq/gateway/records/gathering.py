@@ -12,9 +12,6 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 
-GATHERED_LIMIT_COUNT = 4_096
-"""Calls that are made as one; a request of the daemon has room for more."""
-
 
 class Gathering(Generic[T, R]):
     """Calls of one kind.
@@ -22,10 +19,14 @@ class Gathering(Generic[T, R]):
     Args:
         perform: makes calls as one; gives the answer to each, or the exception that it raises. What `perform` itself
             raises, all of them do.
+        limit_count: of how many calls it makes one, at most.
     """
 
-    def __init__(self, perform: Callable[[list[T]], Awaitable[Sequence[R | Exception]]]) -> None:
+    def __init__(
+        self, perform: Callable[[list[T]], Awaitable[Sequence[R | Exception]]], limit_count: Callable[[], int]
+    ) -> None:
         self._perform = perform
+        self._limit_count = limit_count
         self._waiting: list[tuple[T, asyncio.Future[R]]] = []
         self._worker: asyncio.Task[None] | None = None
 
@@ -45,8 +46,9 @@ class Gathering(Generic[T, R]):
     async def _work(self) -> None:
         try:
             while self._waiting:
-                taken = self._waiting[:GATHERED_LIMIT_COUNT]
-                del self._waiting[:GATHERED_LIMIT_COUNT]
+                count = self._limit_count()
+                taken = self._waiting[:count]
+                del self._waiting[:count]
                 try:
                     outcomes = await self._perform([item for item, _ in taken])
                 except Exception as error:  # noqa: BLE001  # each of the callers is told

@@ -2,10 +2,7 @@
 
 import asyncio
 
-import pytest
-
 from opsq.errors import NoRoom
-from opsq.gateway.records import gathering
 from opsq.gateway.records.gathering import Gathering
 
 
@@ -26,7 +23,7 @@ class Performed:
 def test_calls_that_come_meanwhile_are_made_as_one():
     async def story():
         performed = Performed()
-        calls = Gathering(performed)
+        calls = Gathering(performed, lambda: 10)
         first = [asyncio.ensure_future(calls.call(1))]
         await performed.began.wait()
         rest = [asyncio.ensure_future(calls.call(item)) for item in (2, -3, 4)]
@@ -45,7 +42,7 @@ def test_calls_that_come_meanwhile_are_made_as_one():
 def test_one_that_gave_up_does_not_keep_the_others_from_their_answers():
     async def story():
         performed = Performed()
-        calls = Gathering(performed)
+        calls = Gathering(performed, lambda: 10)
         tasks = [asyncio.ensure_future(calls.call(item)) for item in (1, 2)]
         await performed.began.wait()
         tasks[0].cancel()
@@ -63,7 +60,7 @@ def test_what_the_call_raises_all_are_told_and_the_next_is_made():
                 raise NoRoom("full")
             return items
 
-        calls = Gathering(perform)
+        calls = Gathering(perform, lambda: 10)
         answers = await asyncio.gather(calls.call("bad"), calls.call("good"), return_exceptions=True)
         assert [type(each) for each in answers] == [NoRoom, NoRoom]
         assert await calls.call("good") == "good"
@@ -71,13 +68,11 @@ def test_what_the_call_raises_all_are_told_and_the_next_is_made():
     asyncio.run(story())
 
 
-def test_no_more_are_made_as_one_than_a_request_has_room_for(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(gathering, "GATHERED_LIMIT_COUNT", 2)
-
+def test_no_more_are_made_as_one_than_a_request_has_room_for():
     async def story():
         performed = Performed()
         performed.may.set()
-        calls = Gathering(performed)
+        calls = Gathering(performed, lambda: 2)
         assert await asyncio.gather(*map(calls.call, range(5))) == [0, 10, 20, 30, 40]
         assert performed.batches == [[0, 1], [2, 3], [4]]
 
