@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import signal
+import socket
 
 import pytest
 
@@ -56,6 +57,22 @@ def test_stream_goes_on_behind_the_last_event_that_a_client_has_seen(queue, api)
     with api.stream("GET", "events/stream", params={"since": 2, "kind": ["paused"]}) as reply:
         assert next(events(reply))[1] == "3"
     assert problem(api.get("events/stream", headers={"Last-Event-ID": "hey"})) == (400, "usage")
+
+
+def test_head_of_a_stream_is_answered_and_its_connection_goes_on(queue, api):
+    pause(queue, "a")
+    address = api.base_url.host, api.base_url.port
+    stream = f"/api/v1/submissions/{queue.submit_lines(1)}/events"
+    with socket.create_connection(address, DEADLINE_S) as connection, connection.makefile("rb") as coming:
+        for path in ("/api/v1/events/stream", stream, "/live"):
+            connection.sendall(f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            head = b"".join(iter(coming.readline, b"\r\n")).lower()
+            assert head.startswith(b"http/1.1 200 ok\r\n")
+            assert b"content-type: text/event-stream" in head
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert b"200 OK" in coming.readline()
+            assert b"".join(iter(coming.readline, b"\r\n"))
+            assert coming.read(3) == b"ok\n"
 
 
 def test_streams_and_polls_end_with_the_gateway(queue):

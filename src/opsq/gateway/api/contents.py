@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 import msgspec
@@ -148,22 +147,22 @@ async def read_results(call: Call, path: OfSubmission, query: ResultsQuery) -> R
         if media_type in accepted:
             found = download()
             pieces = found.as_json() if media_type == JSON else found.as_lines()
-            return _streamed(call, pieces, name, 200, _UNSAFE, media_type)
+            return Streamed(pieces, name, 200, _UNSAFE, media_type)
     shaping = made(Shaping, given).as_shaping(made(Dialect, given).as_dialect())
     if not is_final or given.header_once or given.end_lines:
-        return _streamed(call, download().as_bytes(shaping), name, 200, headers | {"Accept-Ranges": "none"}, BYTES)
+        return Streamed(download().as_bytes(shaping), name, 200, headers | {"Accept-Ranges": "none"}, BYTES)
     tag = f'"{_store(call)}-{submission_id}-{state.finished_at}-{state.completed_count}"'
     headers |= {"Accept-Ranges": "bytes", "ETag": tag}
     if call.request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers=headers)
     wanted = wanted_range(call.request.headers, tag)
-    if wanted is None and call.request.method != "HEAD":
-        return _streamed(call, download().as_bytes(shaping), name, 200, headers, BYTES)
-    extent = await _EXTENTS.of(tag, download())
     if wanted is None:
-        return _streamed(call, _nothing(), name, 200, headers | {"Content-Length": str(extent.size_bytes)}, BYTES)
+        if call.request.method == "HEAD":
+            headers["Content-Length"] = str((await _EXTENTS.of(tag, download())).size_bytes)
+        return Streamed(download().as_bytes(shaping), name, 200, headers, BYTES)
+    extent = await _EXTENTS.of(tag, download())
     part = satisfied(wanted, extent.size_bytes)
-    return _streamed(call, download().range(extent, part), name, 206, headers | part.headers, BYTES)
+    return Streamed(download().range(extent, part), name, 206, headers | part.headers, BYTES)
 
 
 async def read_result(call: Call, path: OfChunk) -> Response:
@@ -247,18 +246,6 @@ def _bytes(call: Call, content: bytes, name: str) -> Response:
         return Response(content, 200, headers, BYTES)
     part = satisfied(wanted, len(content))
     return Response(content[part.low : part.high], 206, headers | part.headers, BYTES)
-
-
-def _streamed(
-    call: Call, pieces: AsyncIterator[bytes], name: str, status: int, headers: dict[str, str], media_type: str
-) -> Response:
-    return Streamed(_nothing() if call.request.method == "HEAD" else pieces, name, status, headers, media_type)
-
-
-async def _nothing() -> AsyncIterator[bytes]:
-    nothing: tuple[bytes, ...] = ()
-    for piece in nothing:
-        yield piece
 
 
 _READING = (m.Results, m.Show, m.Describe)

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from opsq.documents.events import EventDocument, EventsDocument
 from opsq.errors import OpsqError, Unreachable, UsageError
@@ -20,6 +20,7 @@ from opsq.gateway.api.conditions import WAIT_LIMIT_S, Limit
 from opsq.gateway.api.endpoint import EVENT_STREAM, Endpoint
 from opsq.gateway.api.watching import HEADERS, HEARTBEAT_S, RETRY, server_sent
 from opsq.gateway.problems import opsq_problem
+from opsq.gateway.stream import Stream
 from opsq.units import parse_count
 from opsq.wire import messages as m
 
@@ -84,7 +85,7 @@ async def follow_events(call: Call, query: StreamQuery, headers: StreamHeaders) 
         if since is None:
             raise UsageError("Last-Event-ID is no cursor.", hint="Send the `id` of an event of this stream.")
     stream = _stream(call, since, list(query.kind))
-    return StreamingResponse(stream, headers=HEADERS, media_type=EVENT_STREAM)
+    return Stream(stream, headers=HEADERS, media_type=EVENT_STREAM)
 
 
 async def _stream(call: Call, since: int | None, kinds: list[str]) -> AsyncIterator[bytes]:

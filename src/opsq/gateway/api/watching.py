@@ -12,7 +12,7 @@ from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from opsq.documents.shape import Shape
 from opsq.documents.submissions import SubmissionShape
@@ -21,6 +21,7 @@ from opsq.gateway.api.call import Call
 from opsq.gateway.api.conditions import OfSubmission
 from opsq.gateway.api.endpoint import EVENT_STREAM, Endpoint
 from opsq.gateway.problems import opsq_problem
+from opsq.gateway.stream import Stream
 from opsq.ids import parse_submission_id
 from opsq.wire import messages as m
 
@@ -54,7 +55,7 @@ async def watch_submission(call: Call, path: OfSubmission, query: WatchQuery, he
     if _id(first) == headers.last_event_id and first.state not in m.UNFINISHED_STATES:
         return Response(status_code=204)
     stream = _events(call, submission_id, first, query.interval_s, headers.last_event_id)
-    return StreamingResponse(stream, headers=HEADERS, media_type=EVENT_STREAM)
+    return Stream(stream, headers=HEADERS, media_type=EVENT_STREAM)
 
 
 async def _state(call: Call, submission_id: int) -> SubmissionShape:

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from opsq.client.aio.queue import AsyncQueue
@@ -25,6 +25,7 @@ from opsq.gateway.page.actions import ACTIONS, said
 from opsq.gateway.page.live import Pulse
 from opsq.gateway.page.rendering import SCRIPT, STYLE, Asset, now_ms, render
 from opsq.gateway.problems import status_of
+from opsq.gateway.stream import Stream
 from opsq.wire.impossible_fields import checked
 from opsq.wire.messages import Changed
 
@@ -103,7 +104,7 @@ class _Page:
         async def follow(_: AsyncQueue) -> Response:
             self._pulse.check_room()
             headers = {**HEADERS, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-            return StreamingResponse(self._pulse.events(), 200, headers, "text/event-stream")
+            return Stream(self._pulse.events(), 200, headers, "text/event-stream")
 
         return await self._for_viewer(request, follow)
 

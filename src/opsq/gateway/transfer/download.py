@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
-from starlette.responses import StreamingResponse
 from starlette.types import Send
 
 from opsq.client.aio.queue import AsyncQueue
@@ -26,6 +25,7 @@ from opsq.content.result_shaping import ResultShaping
 from opsq.documents.shape import ErrorShape, text_or_base64
 from opsq.documents.submissions import ResultShape
 from opsq.errors import OpsqError, WorkFailed
+from opsq.gateway.stream import Stream
 from opsq.gateway.transfer.byte_range import ByteRange
 from opsq.gateway.waiting import Stopping, unless
 from opsq.wire.messages import ResultRows
@@ -166,7 +166,7 @@ class Extents:
         return found
 
 
-class Streamed(StreamingResponse):
+class Streamed(Stream):
     """An answer that comes in pieces. If it cannot be completed, the connection is closed, by which a client sees it.
 
     Args:
