@@ -18,6 +18,7 @@ from opsq.gateway.api import door as api
 from opsq.gateway.bodies import Bodies
 from opsq.gateway.context import Context
 from opsq.gateway.cross_origin import CrossOrigin
+from opsq.gateway.lending import Lending
 from opsq.gateway.page import door as page
 from opsq.gateway.records.door import Door, Records
 from opsq.gateway.traced import Traced
@@ -47,6 +48,7 @@ def make_app(context: Context) -> Starlette:
         middleware=[
             *([Middleware(CrossOrigin, origins=context.allow_origins)] if context.allow_origins else []),
             Middleware(Access, exposure=context.exposure, asks_itself=page.owns),
+            Middleware(Lending),
             Middleware(Bodies),
             Middleware(Traced),
             Middleware(Door, records=records),

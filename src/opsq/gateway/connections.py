@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from opsq.client.aio.queue import AsyncQueue
@@ -18,7 +18,7 @@ from opsq.client.shards.dialling import dial_plain
 from opsq.errors import NotPermitted, OpsqError, TooManyConnections, Unreachable
 
 TOKENS_LIMIT = 256
-"""The connection of a token that has been idle longest is closed when there are more."""
+"""When there are more, connections that nobody uses are closed, beginning with the one of the oldest use."""
 TOKEN_LIMIT_LENGTH = 1024
 """No token is longer; a daemon would not read the hello that shows one."""
 DIALS_LIMIT_COUNT = 16
@@ -79,6 +79,8 @@ class Connections:
         self._open: OrderedDict[str, AsyncQueue] = OrderedDict()
         self._opening: dict[str, asyncio.Task[AsyncQueue]] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        self._users: Counter[str] = Counter()
+        """How many requests use the connection of a token, or wait for it."""
         self._dials = asyncio.Semaphore(DIALS_LIMIT_COUNT)
 
     async def queue(self, token: str | None = None) -> AsyncQueue:
@@ -95,6 +97,19 @@ class Connections:
             return await asyncio.shield(self._opening.get(token) or self._begin(token))
         self._open.move_to_end(token)
         return found
+
+    @contextlib.contextmanager
+    def kept_open(self, token: str | None = None) -> Iterator[None]:
+        """Keep the connection of a token open for a request from when there is one, also between two calls."""
+        token = self._own_token if token is None else token
+        self._users[token] += 1
+        try:
+            yield
+        finally:
+            self._users[token] -= 1
+            if not self._users[token]:
+                del self._users[token]
+            self._drop_surplus()
 
     async def close(self) -> None:
         """Close all of them."""
@@ -143,10 +158,16 @@ class Connections:
                     ) from error
                 raise UnknownToken(error.message, hint=error.hint) from error
         self._open[token] = queue
-        if len(self._open) > TOKENS_LIMIT:
-            idle = (each for each in self._open.items() if each[1].link.is_idle)
-            self._drop(*next(idle, next(iter(self._open.items()))))
+        self._drop_surplus()
         return queue
+
+    def _drop_surplus(self) -> None:
+        """Close what is too much and unused; who uses the gateway's own connection is not counted."""
+        surplus_count = len(self._open) - TOKENS_LIMIT
+        if surplus_count > 0:
+            unused = [each for each in self._open.items() if each[0] not in self._users and each[0] != self._own_token]
+            for token, queue in unused[:surplus_count]:
+                self._drop(token, queue)
 
     def _drop(self, token: str, queue: AsyncQueue) -> None:
         if self._open.get(token) is queue:

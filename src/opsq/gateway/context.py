@@ -14,6 +14,7 @@ from starlette.requests import HTTPConnection
 from opsq.client.aio.queue import AsyncQueue
 from opsq.gateway.access import Exposure, token_of
 from opsq.gateway.connections import Connections
+from opsq.gateway.lending import until_answered
 from opsq.metrics import Family
 
 
@@ -36,10 +37,15 @@ class Context:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the gateway begins to end: what waits for long answers now."""
 
-    async def queue(self, connection: HTTPConnection) -> AsyncQueue:
-        """The queue as whoever has made a request may use it.
+    async def queue(self, connection: HTTPConnection, token: str | None = None) -> AsyncQueue:
+        """The queue as whoever has made a request may use it; it stays open until the request is answered.
+
+        Args:
+            token: that which the request has shown, if not in its head.
 
         Raises:
             NotPermitted, Unreachable: as `Connections.queue`.
         """
-        return await self.connections.queue(token_of(connection))
+        token = token_of(connection) if token is None else token
+        until_answered(connection, self.connections.kept_open(token))
+        return await self.connections.queue(token)

@@ -4,12 +4,16 @@ import asyncio
 import contextlib
 
 import pytest
+from starlette.requests import HTTPConnection
 
 from opsq.errors import NotPermitted, TooManyConnections, Unreachable
 from opsq.gateway import connections
+from opsq.gateway.access import Exposure
 from opsq.gateway.connections import Connections, UnknownToken
+from opsq.gateway.context import Context
+from opsq.gateway.lending import Lending
 from opsq.wire.frames import encode, request_reader
-from opsq.wire.messages import DaemonState, ErrorReply, Hello, Status
+from opsq.wire.messages import ErrorReply, Hello
 from scripted import welcome
 
 DEADLINE_S = 120
@@ -157,18 +161,55 @@ def test_so_many_tokens_wait_for_the_daemon_and_no_more(runtime_dir, monkeypatch
     told(story())
 
 
-def test_of_too_many_tokens_one_that_waits_for_nothing_is_given_up(runtime_dir, monkeypatch):
+def test_of_too_many_tokens_one_that_nobody_uses_is_given_up(runtime_dir, monkeypatch):
     monkeypatch.setattr(connections, "TOKENS_LIMIT", 2)
 
     async def story():
         async with served(runtime_dir, Daemon("own", "a", "b", "c")) as found:
-            busy, idle = await found.queue("a"), await found.queue("b")
-            waiting = asyncio.ensure_future(busy.link.call(Status(busy.link.next_id()), DaemonState))
-            await asyncio.sleep(0)
-            assert not busy.link.is_idle
-            newest = await found.queue("c")
-            await until(lambda: idle.link.is_closed)
-            assert [await found.queue("a"), await found.queue("c")] == [busy, newest]
-            waiting.cancel()
+            with found.kept_open("a"):
+                busy, unused = await found.queue("a"), await found.queue("b")
+                with found.kept_open("c"):
+                    newest = await found.queue("c")
+                    await until(lambda: unused.link.is_closed)
+                    assert [await found.queue("a"), await found.queue("c")] == [busy, newest]
+
+    told(story())
+
+
+def test_too_many_tokens_in_use_all_stay_until_one_is_used_no_more(runtime_dir, monkeypatch):
+    monkeypatch.setattr(connections, "TOKENS_LIMIT", 1)
+
+    async def story():
+        async with served(runtime_dir, Daemon("own", "a", "b")) as found:
+            with found.kept_open("b"):
+                with found.kept_open("a"):
+                    queues = [await found.queue(token) for token in ("b", "a", None)]
+                    assert [await found.queue(token) for token in ("b", "a", None)] == queues
+                await until(lambda: queues[1].link.is_closed)
+                assert [await found.queue("b"), await found.queue()] == [queues[0], queues[2]]
+            await until(lambda: queues[0].link.is_closed)
+            assert await found.queue() is queues[2]
+
+    told(story())
+
+
+def test_what_a_request_uses_stays_open_between_its_calls_until_it_is_answered(runtime_dir, monkeypatch):
+    monkeypatch.setattr(connections, "TOKENS_LIMIT", 1)
+
+    async def story():
+        async with served(runtime_dir, Daemon("own", "a", "b")) as found:
+            context = Context(found, Exposure.UNIX, queues_path="")
+            used = []
+
+            async def answer(scope, receive, send):
+                used.append(await context.queue(HTTPConnection(scope)))
+                other = await found.queue("b")
+                await until(lambda: other.link.is_closed)
+                assert await found.queue("a") is used[0]
+
+            await Lending(answer)({"type": "http", "opsq.token": "a"}, None, None)
+            with found.kept_open("b"):
+                await found.queue("b")
+                await until(lambda: used[0].link.is_closed)
 
     told(story())

@@ -164,11 +164,6 @@ class LinkBase:
         """Whether `close` was called."""
         return self._is_closed
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether no request waits for its answer."""
-        return not self._pending
-
     def give_up(self, request_id: int) -> None:
         """Drop the answer to a request, and do not send it again."""
         with self._state:

@@ -115,7 +115,7 @@ class _Page:
         try:
             form = await session.form_of(request)
             token = form.get("token", "").strip()
-            await self._context.connections.queue(token or "-")
+            await self._context.queue(request, token or "-")
         except UnknownToken:
             problem = "The daemon does not know this token."
             return _html(render("sign_in.html", {**self._frame(request), "problem": problem}), 401)
@@ -163,7 +163,7 @@ class _Page:
         try:
             if token is None and self._context.exposure is Exposure.NETWORK:
                 return self._ask_for_token(request)
-            return await make(await self._context.connections.queue(token))
+            return await make(await self._context.queue(request, token))
         except NotPermitted as error:
             if request.method != "GET" or session.cookie_token(request) is None:
                 return self._failed(request, error)
