@@ -127,6 +127,19 @@ def test_chunk_that_cannot_be_read_fails_and_its_consumer_goes_on(consumer, queu
     assert "lost.txt" in dead[0]["reason"]
 
 
+def test_consumer_is_told_why_its_gateway_cannot_read(consumer, queue):
+    folder = queue.folder / os.fsdecode(b"\xff" + "ü".encode() * 120)
+    folder.mkdir()
+    (folder / "a.txt").write_bytes(b"a\n")
+    queue.ok("submit", "--in-place", str(folder / "a.txt"))
+    folder.rename(queue.folder / "elsewhere")
+    consumer.ask()
+    with pytest.raises(ConnectionClosed) as told:
+        consumer.receive()
+    assert told.value.rcvd.code == 1011
+    assert told.value.rcvd.reason.startswith(str(queue.folder)[:100])
+
+
 def test_consumers_of_both_work_on_what_both_submit(producer, consumer, queue):
     own = queue.submit_lines(1, "-m", "tenant=acme")
     [[chunk, submission]] = consumer.reserve()

@@ -16,6 +16,7 @@ from opsq import errors
 from opsq.errors import OpsqError
 from opsq.gateway.bodies import TooLong
 from opsq.gateway.connections import UnknownToken
+from opsq.printable import printable
 
 STATUSES: dict[type[OpsqError], int] = {
     errors.ChunkTooLarge: 413,
@@ -69,9 +70,15 @@ def problem(status: int, code: str, detail: str, hint: str = "", headers: dict[s
         detail: what happened, and to what.
         hint: what to do next; may be empty.
     """
-    body = {"type": "about:blank", "title": phrase(status), "status": status, "detail": detail, "code": code}
+    body = {
+        "type": "about:blank",
+        "title": phrase(status),
+        "status": status,
+        "detail": printable(detail, "\n"),
+        "code": code,
+    }
     if hint:
-        body["hint"] = hint
+        body["hint"] = printable(hint, "\n")
     headers = {401: _CHALLENGE, 503: _LATER}.get(status, {}) | (headers or {})
     return JSONResponse(body, status, headers, MEDIA_TYPE)
 

@@ -21,6 +21,7 @@ from opsq.gateway.opsqueue import messages
 from opsq.gateway.opsqueue.submissions import Submissions, is_elsewhere, shown
 from opsq.gateway.problems import problem, status_of
 from opsq.gateway.websocket import pong_sender
+from opsq.printable import printable
 from opsq.strategy.tree import KEY, NewestFirst, OldestFirst, PreferDistinct, Random, Strategy
 
 HEARTBEAT_S = 20
@@ -34,6 +35,8 @@ CHUNKS_LIMIT = 1024
 """At most this many chunks go into one message."""
 MESSAGE_LIMIT_BYTES = 15 << 20
 """The client takes frames up to 16 MiB."""
+REASON_LIMIT_BYTES = 123
+"""Why a WebSocket is closed is told in one frame of 125 bytes, with the code."""
 PARKED_LIMIT = 256
 NESTED_LIMIT = 6
 """Inside so many PreferDistinct, others make no difference any more."""
@@ -213,7 +216,7 @@ async def serve(context: Context, submissions: Submissions, websocket: WebSocket
         return
     if code:
         with contextlib.suppress(WebSocketDisconnect):
-            await websocket.close(code, reason)
+            await websocket.close(code, printable(reason).encode()[:REASON_LIMIT_BYTES].decode(errors="ignore"))
 
 
 async def _served(consumer: Consumer) -> tuple[int, str]:
@@ -221,9 +224,9 @@ async def _served(consumer: Consumer) -> tuple[int, str]:
     try:
         await consumer.serve()
     except messages.BadMessage as error:
-        ended = (1007, str(error)[:100])
+        ended = (1007, str(error))
     except OpsqError as error:
-        ended = (1011, error.message[:100])
+        ended = (1011, error.message)
     else:
         return 0, ""
     await asyncio.sleep(RETRY_S)
