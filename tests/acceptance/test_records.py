@@ -144,6 +144,34 @@ def test_a_client_that_goes_away_before_it_is_answered_takes_nothing(queue, http
     assert get(http)["attempts"] == 1
 
 
+def test_a_record_that_cannot_be_read_fails_and_the_next_is_given(queue, http):
+    for name in ("lost.txt", os.fsdecode(b"lost \xff.txt")):
+        lost = queue.folder / name
+        lost.write_bytes(b"a\n")
+        queue.ok("submit", "--in-place", "--max-attempts", "1", "-m", "queue=default", str(lost))
+        lost.unlink()
+    http.post("/record", json={"payload": "b"})
+    record = get(http)
+    assert (record["payload"], record["attempts"]) == ("b", 1)
+    assert answer(http.get("/record", params={"wait": 0.1})) == (204, "")
+    reasons = [chunk["reason"] for chunk in queue.ok("dead", "list", "--json").json["chunks"]]
+    assert sorted(reason.rpartition("/")[2] for reason in reasons) == ["lost \\xff.txt is gone.", "lost.txt is gone."]
+
+
+def test_a_record_that_only_this_gateway_cannot_read_is_offered_again(queue, http):
+    folder = queue.folder / os.fsdecode(b"away \xff")
+    folder.mkdir()
+    (folder / "a.txt").write_bytes(b"a\n")
+    queue.ok("submit", "--in-place", "-m", "queue=default", str(folder / "a.txt"))
+    away = folder.rename(queue.folder / "elsewhere")
+    refused = http.get("/record")
+    assert (refused.status_code, refused.json()["code"]) == (503, "store_not_visible")
+    assert "away \\xff/a.txt cannot be read from here" in refused.json()["detail"]
+    away.rename(folder)
+    record = get(http)
+    assert (record["payload"], record["attempts"]) == ("a\n", 1)
+
+
 def test_waiting_gets_are_answered_when_the_gateway_stops(queue):
     with concurrent.futures.ThreadPoolExecutor() as pool:
         with gateway(queue) as http:

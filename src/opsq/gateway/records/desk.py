@@ -15,10 +15,11 @@ from typing import NamedTuple, TypeVar
 from opsq import traces
 from opsq.client.aio.queue import AsyncQueue
 from opsq.client.core.new_submission import SubmitOptions, new_request_key, write_content
-from opsq.errors import NoRoom, NotFound, OpsqError
+from opsq.errors import READER_ERRORS, ContentChanged, ContentMissing, NoRoom, NotFound, OpsqError
 from opsq.gateway.records.gathering import Gathering
 from opsq.gateway.records.queue_defaults import KEY, QueueDefaults, selecting
 from opsq.ids import Handle, mask_indexes
+from opsq.printable import printable
 from opsq.traces import TraceContext
 from opsq.wire.messages import (
     CancelWait,
@@ -129,9 +130,8 @@ class Desk:
             if gets.is_idle:
                 self._gets.pop(queue, None)
 
-    async def wait(self, queue: str, wait_s: float, is_over: asyncio.Future[None]) -> Taken | None:
-        """As `take`, waiting for a record until the time is over, or `is_over` is."""
-        deadline = time.monotonic() + wait_s
+    async def wait(self, queue: str, deadline: float, is_over: asyncio.Future[None]) -> Taken | None:
+        """As `take`, waiting for a record until `deadline`, in seconds of `time.monotonic`, or until `is_over` is."""
         while (left_s := deadline - time.monotonic()) > 0 and not is_over.done():
             request = self._request(queue, 1, left_s)
             asking = asyncio.ensure_future(self._link.call(request, Reserved))
@@ -159,26 +159,24 @@ class Desk:
         """A record is in flight for its whole time from now; False as `ack`."""
         return await self._touches.call(_Verdict(handle))
 
-    async def payload(self, handle: Handle) -> tuple[bytes, TraceContext | None]:
-        """The payload of a record, and the trace that it belongs to.
+    async def read(self, taken: Taken) -> tuple[bytes, TraceContext | None] | None:
+        """The payload of a record, and the trace that it belongs to; None: it cannot be read, and has failed.
 
         Raises:
-            NotFound: its submission was removed.
-            ContentMissing, StoreNotVisible: it cannot be read.
+            StoreNotVisible, ContentNotPermitted: not by this gateway; it is offered again.
         """
-        described = self._known.get(handle.submission_id)
-        if described is None:
-            reply = await self._link.call(Describe(self._link.next_id(), [handle.submission_id]), Described)
-            if not reply.submissions:
-                raise NotFound(f"Submission {handle.submission_id} was removed.")
-            self._learn(reply.submissions)
-            described = reply.submissions[0]
-        contents = self._queue.contents
-        reader = contents.reader(described)
-        trace = traces.carried_by(described.content)
-        if reader.content.inline is not None:
-            return reader.read(handle.index), trace
-        return await asyncio.to_thread(lambda: contents.reader(described).read(handle.index)), trace
+        try:
+            return await self._read(taken.handle)
+        except NotFound:  # its submission was removed
+            return None
+        except READER_ERRORS:
+            await self.give_back(taken)
+            raise
+        except (ContentMissing, ContentChanged) as error:
+            held = HeldChunks.of(taken.handle)
+            failure = Failure(held, printable(error.message), is_final=isinstance(error, ContentChanged))
+            await self._link.call(Fail(self._link.next_id(), [failure]), Completed)
+            return None
 
     def _gathering(self, perform: Callable[[list[T]], Awaitable[Sequence[R | Exception]]]) -> Gathering[T, R]:
         return Gathering(perform, self._gathered_count)
@@ -252,6 +250,21 @@ class Desk:
             self._known[described.submission_id] = described
             if len(self._known) > _KNOWN_LIMIT:
                 del self._known[next(iter(self._known))]
+
+    async def _read(self, handle: Handle) -> tuple[bytes, TraceContext | None]:
+        described = self._known.get(handle.submission_id)
+        if described is None:
+            reply = await self._link.call(Describe(self._link.next_id(), [handle.submission_id]), Described)
+            if not reply.submissions:
+                raise NotFound(f"Submission {handle.submission_id} was removed.")
+            self._learn(reply.submissions)
+            described = reply.submissions[0]
+        contents = self._queue.contents
+        reader = contents.reader(described)
+        trace = traces.carried_by(described.content)
+        if reader.content.inline is not None:
+            return reader.read(handle.index), trace
+        return await asyncio.to_thread(lambda: contents.reader(described).read(handle.index)), trace
 
     # --- verdicts -----------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ It must not decide what becomes of a record.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Annotated
 from weakref import WeakKeyDictionary
@@ -146,22 +147,23 @@ class Records:
         if not 0 <= wait_s <= WAIT_LIMIT_S:
             return _json({"message": f"wait may be 0 to {WAIT_LIMIT_S:g} seconds"}, 400)
         desk = await self._desk(request)
-        taken = await desk.take(name)
-        if taken is None and wait_s:
-            taken = await self._wait(request, desk, name, wait_s)
-        if taken is None:
-            return _NOTHING
-        payload, trace = await desk.payload(taken.handle)
-        if await request.is_disconnected():  # uvicorn would write the answer to nobody
-            await desk.give_back(taken)
-            return _NOTHING
-        answer = _json(_Record(str(taken.handle), payload.decode(errors="replace"), taken.attempt + 1))
-        if trace is not None:
-            answer.headers.update(trace.as_fields())
-        return answer
+        deadline = time.monotonic() + wait_s
+        while taken := await desk.take(name) or await self._wait(request, desk, name, deadline):
+            found = await desk.read(taken)
+            if await request.is_disconnected():  # uvicorn would write the answer to nobody
+                if found:
+                    await desk.give_back(taken)
+                break
+            if found:
+                payload, trace = found
+                record = _Record(str(taken.handle), payload.decode(errors="replace"), taken.attempt + 1)
+                return _json(record, headers=trace.as_fields() if trace else None)
+        return _NOTHING
 
-    async def _wait(self, request: Request, desk: Desk, name: str, wait_s: float) -> Taken | None:
+    async def _wait(self, request: Request, desk: Desk, name: str, deadline: float) -> Taken | None:
         """Wait for a record while the client does, and the gateway is not stopping."""
+        if time.monotonic() >= deadline:
+            return None
         loop = asyncio.get_running_loop()
         is_over: asyncio.Future[None] = loop.create_future()
 
@@ -173,7 +175,7 @@ class Records:
         for watch in watches:
             watch.add_done_callback(end)
         try:
-            return await desk.wait(name, wait_s, is_over)
+            return await desk.wait(name, deadline, is_over)
         finally:
             for watch in watches:
                 watch.cancel()
@@ -239,8 +241,8 @@ class Door:
         return await self._verbs[verb](request)
 
 
-def _json(body: object, status: int = 200) -> Response:
-    return Response(_ENCODER.encode(body), status, media_type="application/json")
+def _json(body: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(_ENCODER.encode(body), status, headers, "application/json")
 
 
 def _invalid_body() -> Response:
