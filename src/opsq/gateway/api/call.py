@@ -53,12 +53,11 @@ class Call:
         finally:
             asking.cancel()
 
-    async def until(self, done: asyncio.Future[Any], wait_s: float | None) -> bool:
-        """Wait for something until so many seconds are over or the gateway ends, or the client has gone: False then."""
+    async def until(self, done: asyncio.Future[Any], wait_s: float | None) -> None:
+        """Wait for something until so many seconds are over, the client has gone, or the gateway ends."""
         watches = (asyncio.ensure_future(gone(self.request)), asyncio.ensure_future(self.context.stopping.wait()))
         try:
             await asyncio.wait((done, *watches), timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
-            return not watches[0].done()
         finally:
             for watch in watches:
                 watch.cancel()

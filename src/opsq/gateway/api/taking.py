@@ -95,15 +95,11 @@ async def reserve_chunks(call: Call, body: ReserveBody) -> ReserveDocument:
     request = m.Reserve(call.next_id(), body.count, body.strategy, body.wait_s, body.lease_s or 0.0)
     link = call.queue.link
     asking = asyncio.ensure_future(call.ask(request, m.Reserved))
-    is_there = await call.until(asking, body.wait_s or None)
+    await call.until(asking, body.wait_s or None)
     if not asking.done():
         link.send([m.CancelWait(request.id)])
     reply = await asking
     handles = reply.handles()
-    if handles and not is_there:
-        held = m.HeldChunks.merged(handle for _, handle in handles)
-        await call.ask(m.Release(call.next_id(), held), m.Completed)
-        handles = []
 
     def compose(daemon: BlockingQueue) -> ReserveDocument:
         inputs = ChunkInputs(daemon)
@@ -120,7 +116,11 @@ async def reserve_chunks(call: Call, body: ReserveBody) -> ReserveDocument:
         ]
         return ReserveDocument(chunks, reply.deadline_s)
 
-    return await call.compose(compose)
+    document = await call.compose(compose)
+    if handles and await call.request.is_disconnected():
+        held = m.HeldChunks.merged(handle for _, handle in handles)
+        await call.ask(m.Release(call.next_id(), held), m.Completed)
+    return document
 
 
 async def complete_chunks(call: Call, body: CompleteBody) -> ChangedDocument:
