@@ -132,6 +132,7 @@ class Daemon:
         self.witness = Witness()
         self.claims: list[Claim | None] = []
         self.taken_after: int | None = None
+        self.has_attachment = False
 
     def connect(self, *, name: str, claim: Claim | None = None) -> Any:
         self.names.add(name)
@@ -159,7 +160,8 @@ class Daemon:
     def grant(self, request_id: int, count: int) -> Reserved:
         first, self.next = self.next, min(self.next + count, len(self.chunks))
         mask = (1 << self.next) - (1 << first)
-        described = SubmissionContent(SUBMISSION, len(self.chunks), encode(self.content), {}, False, os.geteuid())
+        content = encode(self.content)
+        described = SubmissionContent(SUBMISSION, len(self.chunks), content, {}, self.has_attachment, os.geteuid())
         grants = [Grant(SUBMISSION, 0, mask, 0, 99)] if mask else []
         return Reserved(request_id, request_id, 600.0, grants, [described] if grants else [], not grants)
 

@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING, Literal
 
 from opsq.client.core.consume_options import OnLost
 from opsq.client.core.consumer_base import RETRY_S
+from opsq.client.core.transport import expect
 from opsq.client.sync.chunk import Chunk
 from opsq.client.sync.consumer import Consumer
 from opsq.errors import OpsqError
 from opsq.ids import mask_indexes
 from opsq.wire.messages import (
     AfterFailure,
+    Attachment,
     ChunkMask,
     Completed,
     Counts,
     DaemonState,
     Finding,
+    GetAttachment,
     Heartbeat,
     HeldChunks,
     NewSubmission,
@@ -40,6 +43,10 @@ Until = Literal["", "empty", "idle"]
 
 _AT_ONCE_S = 1.0
 """How long one who leaves at once waits for the answer to what he gives back."""
+
+
+class StillAwaitedError(Exception):
+    """What was asked for has not arrived yet."""
 
 
 class PolledConsumer(Consumer):
@@ -67,6 +74,8 @@ class PolledConsumer(Consumer):
         """What the daemon said keeps work from this strategy; who reports it empties it."""
         self._counted_value: str | None = None
         self._in_place: dict[int, bool] = {}
+        self._wanted_attachment: tuple[int, list[Reply]] = (0, [])
+        """Which one was asked for last, and the answer once it is there."""
         super().__init__(open_wire, strategy, reconnect_s=None, on_lost=on_lost, is_polled=True)
         self._until = until
 
@@ -156,6 +165,25 @@ class PolledConsumer(Consumer):
             if 0 < again_s <= RETRY_S:
                 return min(due_s, again_s)
         return due_s
+
+    def attachment(self, submission_id: int) -> bytes | None:
+        """See `VerdictSender.attachment`; does not wait: what is not here is asked for.
+
+        Raises:
+            StillAwaitedError: it is on its way; call again when something has arrived.
+            NotFound: the submission was removed.
+        """
+        if submission_id not in self._attachments and self.describe(submission_id).has_attachment:
+            if self._wanted_attachment[0] != submission_id:
+                self._wanted_attachment = (submission_id, [])
+                request = GetAttachment(self._link.next_id(), submission_id)
+                self._link.send([request], self._wanted_attachment[1].append)
+            replies = self._wanted_attachment[1]
+            if not replies:
+                raise StillAwaitedError
+            self._wanted_attachment = (0, [])
+            self._attachments = {submission_id: expect(replies[0], Attachment).attachment}
+        return self._attachments.get(submission_id)
 
     def is_in_place(self, submission_id: int) -> bool:
         """Whether the content of a submission is files that were submitted in place, as far as that can be read."""

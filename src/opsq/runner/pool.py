@@ -38,7 +38,7 @@ from opsq.runner.feeding.programs import Child, Finished, Range, Setup
 from opsq.runner.held_remark import HeldRemark
 from opsq.runner.job_control import JobControl
 from opsq.runner.outage import Outage
-from opsq.runner.polled_consumer import PolledConsumer
+from opsq.runner.polled_consumer import PolledConsumer, StillAwaitedError
 from opsq.runner.pool_options import DEFAULTS, ConsumeOptions
 from opsq.runner.process.pipes import MEMORY_BYTES, OutputLimit
 from opsq.runner.progress import PoolProgress, ProgressViewer
@@ -144,7 +144,7 @@ class Pool:
         self.tally = Tally()
         self._running: dict[Child, _Work] = {}
         self._postponed: deque[Chunk] = deque()
-        """Chunks for whose program the system has no room at the moment."""
+        """Chunks for whose program the system has no room at the moment, or whose attachment is on its way."""
         self._lost_codes: dict[Child, str] = {}
         """Why the reservation of a running program's chunk was lost."""
         self._unjudged_count = 0
@@ -317,12 +317,13 @@ class Pool:
         return self._options.max_chunks - begun_count - len(self._postponed) - self._consumer.ready_count
 
     def _start(self, chunk: Chunk) -> bool:
-        """Start the program for a chunk; false if that has to wait until another one has ended."""
+        """Start the program for a chunk; false if that has to wait until one has ended, or something has arrived."""
         if chunk.is_revoked:
             chunk.release()
             return True
         stdin: bytes | Range = b""
         try:
+            self._programs.prepare(chunk)
             stdin = self._inputs.content_of(chunk)
             self._connection.renew()
             count = 0 if self._viewer.look_s is None else operations_count(stdin, self._options.feeding.separator)
@@ -335,6 +336,9 @@ class Pool:
         except (CommandNotFound, CommandNotExecutable, *READER_ERRORS):
             self._verdicts.release(chunk)
             raise
+        except StillAwaitedError:
+            self._postponed.append(chunk)
+            return False
         except Refused:
             if not self._running:
                 self._verdicts.release(chunk)

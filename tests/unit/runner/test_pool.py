@@ -33,12 +33,14 @@ from opsq.runner.progress import ChunkEnd
 from opsq.runner.stop_signals import StopSignals
 from opsq.runner.tally import Tally
 from opsq.wire.messages import (
+    Attachment,
     ChunkMask,
     Completed,
     Dead,
     DeadChunk,
     ErrorReply,
     Fail,
+    GetAttachment,
     Refusal,
     Release,
     Reply,
@@ -47,6 +49,9 @@ from opsq.wire.messages import (
     Started,
 )
 from scripted_pool import SUBMISSION, Daemon, Witness, failures_of, mask_of
+
+DEADLINE_S = 20
+"""When a test gives up waiting."""
 
 # --- ahead ------------------------------------------------------------------------------------------------------------
 
@@ -216,6 +221,46 @@ def test_chunk_without_room_for_its_program_waits_for_another_to_end(monkeypatch
     assert daemon.consume("cat", jobs=3) == Outcome(3, 0, 0, 0)
     assert not daemon.of(Fail)
     assert max(starts) == 1
+
+
+def test_program_starts_when_its_attachment_has_arrived_which_is_asked_for_once() -> None:
+    daemon = Daemon([b"a", b"b", b"c"])
+    daemon.has_attachment = True
+    usual = daemon.answer
+
+    def answer(request: Request) -> list[Reply]:
+        replies = usual(request)
+        return [Attachment(request.id, b"shared")] if isinstance(request, GetAttachment) else replies
+
+    daemon.answer = answer  # type: ignore[method-assign]
+    assert daemon.consume("sh", "-c", 'test "$(cat "$OPSQ_ATTACHMENT")" = shared', jobs=2) == Outcome(3, 0, 0, 0)
+    assert len(daemon.of(GetAttachment)) == 1
+
+
+def test_signal_is_heeded_while_an_attachment_does_not_arrive() -> None:
+    """As when the daemon is away."""
+    daemon = Daemon([b"a", b"b"])
+    daemon.has_attachment = True
+    usual = daemon.answer
+    late: list[threading.Timer] = []
+
+    def answer(request: Request) -> list[Reply]:
+        if isinstance(request, GetAttachment) and not late:
+            wire = daemon.wire
+            assert wire is not None
+            late.append(threading.Timer(DEADLINE_S, lambda: wire.push(Attachment(request.id, b"too late"))))
+            late[0].start()
+            os.kill(os.getpid(), signal.SIGTERM)
+        return usual(request)
+
+    daemon.answer = answer  # type: ignore[method-assign]
+    try:
+        outcome = daemon.consume("cat")
+        assert not late[0].finished.is_set()
+    finally:
+        late[0].cancel()
+    assert outcome.completed_count == 0
+    assert mask_of([held for request in daemon.of(Release) for held in request.held]) == 0b1
 
 
 def test_no_room_for_even_one_program_ends_the_consumer_and_costs_no_attempt(monkeypatch: pytest.MonkeyPatch) -> None:

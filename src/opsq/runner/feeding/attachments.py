@@ -33,7 +33,7 @@ class Attachments:
 
         Raises:
             StorageFull, Refused: it cannot be written.
-            NotFound: the submission was removed.
+            Exception: whatever `fetch` raises.
         """
         if submission_id in self._paths:
             path = self._paths.pop(submission_id)

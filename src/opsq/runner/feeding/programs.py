@@ -119,9 +119,18 @@ class Programs(ABC):
         """
         return self._jobs
 
+    def prepare(self, chunk: Chunk) -> None:
+        """Have on disk what `start` needs of the daemon for a chunk.
+
+        Raises:
+            StorageFull, Refused: it cannot be written.
+            Exception: whatever `Setup.attachment` raises.
+        """
+        self._attachments.path(chunk.submission_id)
+
     @abstractmethod
     def start(self, chunk: Chunk, stdin: bytes | Range, said: Said | None = None) -> Child:
-        """Start work on a chunk.
+        """Start work on a chunk, for which `prepare` was called before.
 
         Args:
             stdin: its content; a range must stay open only until this returns.
