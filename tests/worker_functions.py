@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import opsq
+from opsq.errors import UsageError
 from waiting import wait_until
 
 
@@ -123,6 +124,10 @@ _ended: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
 """By their first words, the chunks that `awaited` has begun, and ended, in this process."""
 
 
+_left: list[Any] = []
+"""Chunks that have ended, as what a cancelled coroutine has begun in a thread still sees them."""
+
+
 async def awaited(chunk: Any) -> bytes:
     """Do what the chunk says, as one of many at once."""
     word, _, rest = (await chunk.data()).decode().partition(" ")
@@ -154,6 +159,16 @@ async def awaited(chunk: Any) -> bytes:
                 cleaned.write_text("")
         elif word == "then":
             return opsq.Done(b"then", [opsq.FollowUp([rest.encode()])])  # type: ignore[return-value]
+        elif word == "left":
+            _left.append(chunk.view)
+        elif word == "stale":  # asks for the attachment of the one that was left, then for its own
+            await _ended["left"].wait()
+            await asyncio.sleep(0.05)
+            try:
+                got = await asyncio.to_thread(_left.pop().attachment)
+            except UsageError:
+                got = b"late"
+            return b"%s, %s" % (got, await chunk.attachment())
         elif word == "attached":
             return b"%s %s %d" % (await chunk.attachment(), chunk.metadata["tenant"].encode(), chunk.index)
         else:

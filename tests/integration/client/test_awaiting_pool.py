@@ -16,8 +16,9 @@ import worker_functions as zoo
 from daemons import running
 from opsq.client.aio import verdict_sender as aio_sender
 from opsq.client.core.outcome import Tally
+from opsq.client.core.worker_frames import Ready
 from opsq.client.sync import awaiting_pool, child_process, verdict_sender
-from opsq.errors import UsageError
+from opsq.errors import UsageError, WorkFailed
 from opsq.queue.policy import Policy
 from opsq.settings import Settings
 from user_programs import Script, is_there, number_in
@@ -89,6 +90,32 @@ def test_coroutines_see_attachments_and_metadata_of_their_own_chunks(queue: opsq
     assert run(queue) == Tally(15, 0, 0)
     for submission, name in zip(submissions, [b"a", b"b", b"c"], strict=True):
         assert list(submission.results()) == [b"%s %s %d" % (name, name, number) for number in range(5)]
+
+
+def test_attachment_that_is_wanted_by_what_a_chunk_has_left_behind_stops_nobody(queue: opsq.Queue) -> None:
+    submission = queue.submit([b"left", b"stale"], attachment=b"a")
+    assert run(queue, concurrency=2) == Tally(2, 0, 0)
+    assert list(submission.results()) == [b"left", b"late, a"]
+
+
+def test_attachment_that_is_wanted_too_late_is_not_that_of_the_next_chunk(queue: opsq.Queue) -> None:
+    queue.submit([b"left"], attachment=b"a")
+    submission = queue.submit([b"stale", b"attached"], metadata={"tenant": "t"}, attachment=b"b")
+    assert run(queue, concurrency=1) == Tally(3, 0, 0)
+    assert list(submission.results()) == [b"late, b", b"b t 1"]
+
+
+def test_frame_that_is_none_ends_all_lanes(queue: opsq.Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    decode = child_process.decode_of_worker
+
+    def decode_not(frame: bytes) -> Any:
+        return decode(frame if isinstance(decode(frame), Ready) else b"\xc1")
+
+    monkeypatch.setattr(child_process, "decode_of_worker", decode_not)
+    submission = queue.submit([b"x", b"hang", b"hang"])
+    with pytest.raises(WorkFailed, match="said what cannot be understood"):
+        run(queue, concurrency=3)
+    assert submission.state().reserved_count == 0
 
 
 def test_each_frame_is_sent_under_the_lock_of_its_process(queue: opsq.Queue, monkeypatch: pytest.MonkeyPatch) -> None:

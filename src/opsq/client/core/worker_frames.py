@@ -37,9 +37,10 @@ class Enough(msgspec.Struct, array_like=True, tag=True):
 
 
 class AttachmentIs(msgspec.Struct, array_like=True, tag=True):
-    """To a worker: the attachment that it asked for."""
+    """To a worker: the attachment that it asked for; or it was asked for too late, by what a chunk has left behind."""
 
     attachment: bytes | None
+    is_late: bool = False
 
 
 class Ready(msgspec.Struct, array_like=True, tag=True):
@@ -53,8 +54,9 @@ class Broken(msgspec.Struct, array_like=True, tag=True):
 
 
 class AttachmentWanted(msgspec.Struct, array_like=True, tag=True):
-    """Of a worker: the attachment of the submission of its chunk, please."""
+    """Of a worker: the attachment of the submission of its chunk, please. Each has one answer."""
 
+    submission_id: int
     lane: int = 0
 
 

@@ -36,7 +36,7 @@ from opsq.client.core.worker_frames import (
     decode_to_worker,
     encode,
 )
-from opsq.errors import OpsqError
+from opsq.errors import OpsqError, UsageError
 from opsq.ids import parse_handle
 from opsq.wire.messages import NewSubmission, SubmissionContent, Welcome
 
@@ -147,10 +147,12 @@ class Worker:
             return None
         with self._asking:
             if self._attachment is None or self._attachment[0] != described.submission_id:
-                self.send(AttachmentWanted(lane))
+                self.send(AttachmentWanted(described.submission_id, lane))
                 answer = self._attachments.get()
                 if answer is None:
                     raise KeyboardInterrupt
+                if answer.is_late:
+                    raise UsageError("An attachment was asked for after the end of its chunk.")
                 self._attachment = (described.submission_id, answer.attachment)
             return self._attachment[1]
 

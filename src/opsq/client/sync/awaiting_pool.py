@@ -21,7 +21,7 @@ from opsq.client.core.worker_frames import (
     Interrupted,
     Lot,
 )
-from opsq.client.sync.child_process import END_S, ChildProcess, attachment_of, cut_off, ended, exception_of
+from opsq.client.sync.child_process import END_S, ChildProcess, attachment_for, cut_off, ended, exception_of
 
 if TYPE_CHECKING:
     from opsq.client.sync.chunk import Chunk
@@ -37,7 +37,7 @@ class _End(NamedTuple):
         exit_code: negative: the signal.
         excess: what it took too much of, as the reason of a failure; empty: nothing.
         held_count: chunks that it was working on.
-        error: what the function has raised that is no failure of a chunk.
+        error: what the function has raised that is no failure of a chunk, or what kept us from hearing the process.
     """
 
     exit_code: int
@@ -113,25 +113,36 @@ class AwaitingProcess(ChildProcess):
         self._listener.join()
 
     def _listen(self) -> None:
-        """Pass on what comes; in the end its end."""
-        while isinstance(frame := self._receive(), Outcome | AttachmentWanted):
-            inbox = self._inboxes[frame.lane]
-            if isinstance(frame, Outcome):
-                del self._inboxes[frame.lane]  # not held any more
-                if frame.aside is not None:
-                    self._program.on_aside(frame.aside)
-            inbox.put(frame)
-            self._excess = self._memory_excess()
-            if self._excess:
-                break
+        """Pass on what comes; in the end its end, whatever has brought it."""
+        error: BaseException | None = None
+        try:
+            error = self._pass_on()
+        except Exception as raised:  # noqa: BLE001  # each lane raises it
+            error = raised
+            self._kill()
         with self._lock:
             if self._excess:
                 self._kill()
             exit_code = self._end()
             inboxes, self._inboxes = self._inboxes, {}
-        error = exception_of(frame) if isinstance(frame, Interrupted) else None
         for inbox in inboxes.values():
             inbox.put(_End(exit_code, self._excess, len(inboxes), error))
+
+    def _pass_on(self) -> BaseException | None:
+        """Pass on what comes until the end; returns what the function has raised that is no failure of a chunk."""
+        while isinstance(frame := self._receive(), Outcome | AttachmentWanted):
+            if isinstance(frame, Outcome):
+                if frame.aside is not None:
+                    self._program.on_aside(frame.aside)
+                self._inboxes.pop(frame.lane).put(frame)  # not held any more
+            elif frame.lane in self._inboxes:
+                self._inboxes[frame.lane].put(frame)
+            else:
+                self.say(attachment_for(frame, None))
+            self._excess = self._memory_excess()
+            if self._excess:
+                return None
+        return exception_of(frame) if isinstance(frame, Interrupted) else None
 
 
 class Lane:
@@ -194,6 +205,6 @@ class Lane:
         while True:
             frame = inbox.get(timeout=None if end_at is None else max(end_at - time.monotonic(), 0.0))
             if isinstance(frame, AttachmentWanted):
-                self._process.say(AttachmentIs(attachment_of(chunk)))
+                self._process.say(attachment_for(frame, chunk))
             elif isinstance(frame, Outcome | _End):
                 return frame

@@ -29,6 +29,8 @@ from opsq.client.core.outcome import Outcome, is_awaited
 from opsq.client.core.process_memory import LOOK_S as MEMORY_LOOK_S
 from opsq.client.core.process_memory import used_bytes
 from opsq.client.core.worker_frames import (
+    AttachmentIs,
+    AttachmentWanted,
     Broken,
     FromWorker,
     Interrupted,
@@ -225,7 +227,11 @@ class ChildProcess:
                 return
 
     def _receive(self) -> FromWorker | None:
-        """The next frame; None when the process is dead, or `_excess` says what it took too much of."""
+        """The next frame; None when the process is dead, or `_excess` says what it took too much of.
+
+        Raises:
+            WorkFailed: it is no frame.
+        """
         if self._pipe is None:
             return None
         look_s = _LOOK_S if self._limits.max_memory_bytes is None else MEMORY_LOOK_S
@@ -236,6 +242,11 @@ class ChildProcess:
                     frame: FromWorker = decode_of_worker(self._pipe.recv_bytes())
                 except (EOFError, OSError):
                     return None
+                except msgspec.DecodeError as error:
+                    raise WorkFailed(
+                        f"A worker process said what cannot be understood: {error}.",
+                        hint="Something that the function uses has written to its pipe.",
+                    ) from error
                 return frame
             if self._is_given_up or not self._is_alive():
                 return None
@@ -335,12 +346,18 @@ def cut_off(exit_code: int, reason: str, began_at: float) -> Outcome:
     return Outcome(None, reason, run_s=time.monotonic() - began_at, exit_status=exit_status, signal=number)
 
 
-def attachment_of(chunk: Chunk) -> bytes | None:
-    """The attachment of a chunk; None, too, if its submission was removed, so that nobody wants its result."""
+def attachment_for(wanted: AttachmentWanted, chunk: Chunk | None) -> AttachmentIs:
+    """The answer to a worker that works on this chunk.
+
+    Something else may ask: what a coroutine that was cancelled had begun in a thread. There is no attachment, too, if
+    the submission was removed, so that nobody wants its result.
+    """
+    if chunk is None or chunk.submission_id != wanted.submission_id:
+        return AttachmentIs(None, is_late=True)
     try:
-        return chunk.attachment()
+        return AttachmentIs(chunk.attachment())
     except NotFound:
-        return None
+        return AttachmentIs(None)
 
 
 def exception_of(frame: Interrupted) -> BaseException:

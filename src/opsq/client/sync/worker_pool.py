@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from opsq.client.core.outcome import Outcome
-from opsq.client.core.worker_frames import AttachmentIs, AttachmentWanted, Interrupted, Lot
-from opsq.client.sync.child_process import ChildProcess, attachment_of, cut_off, ended, exception_of
+from opsq.client.core.worker_frames import AttachmentWanted, Interrupted, Lot
+from opsq.client.sync.child_process import ChildProcess, attachment_for, cut_off, ended, exception_of
 
 if TYPE_CHECKING:
     from opsq.client.sync.chunk import Chunk
@@ -70,7 +70,7 @@ class WorkerSlot(ChildProcess):
         self._deadline = None if self._limits.max_runtime_s is None else started_at + self._limits.max_runtime_s
         self._excess = ""
         while isinstance(frame := self._receive(), AttachmentWanted):
-            self._send(AttachmentIs(attachment_of(chunk)))
+            self._send(attachment_for(frame, chunk))
         if isinstance(frame, Outcome):
             self._excess = self._memory_excess()
             if not self._excess:
