@@ -65,6 +65,7 @@ class ResultWriter:
 
         Raises:
             StorageFull: the storage is full; earlier results are not affected.
+            ContentMissing: the file of earlier results is gone, as with a submission; the next go to another.
         """
         with self._lock:
             if self._path is None:
@@ -81,7 +82,7 @@ class ResultWriter:
         """Append a whole open file, in constant memory (in a store of files).
 
         Raises:
-            StorageFull: as `append`.
+            StorageFull, ContentMissing: as `append`.
         """
         first: Stored | None = None
         position = 0
@@ -125,11 +126,15 @@ class ResultWriter:
     def _give_up(self) -> None:
         self.lost.add(self._object)
         self._close()
-        self._begin(f"{self._stem}-{len(self.lost)}.part")
+        self._begin_next()
 
     def _close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
         os.close(descriptor)
+
+    def _begin_next(self) -> None:
+        self._objects_count += 1
+        self._begin(f"{self._stem}-{self._objects_count}.part")
 
     def _begin(self, name: str) -> None:
         self._object = name
@@ -154,6 +159,7 @@ class ResultWriter:
             make_folders(os.path.dirname(path), make_stored_folder, is_durable=False)  # the first sync does it
             return open_stored(path, flags, self._store.roots)
         except FileNotFoundError as error:
+            self._begin_next()
             raise ContentMissing(f"{path} is gone: the submission was removed.") from error
         except OSError as error:
             raise write_failure(path, error) from error
@@ -163,5 +169,4 @@ class ResultWriter:
             return
         self._store.write_object(f"{self._folder}/{self._object}", b"".join(self._batch), is_durable=self._is_durable)
         self._batch.clear()
-        self._objects_count += 1
-        self._begin(f"{self._stem}-{self._objects_count}.part")
+        self._begin_next()

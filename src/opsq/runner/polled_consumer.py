@@ -210,7 +210,7 @@ class PolledConsumer(Consumer):
         Raises:
             StorageFull: the store has no room. The chunk has no verdict then.
         """
-        result = self._append_result(chunk.submission_id, lambda writer: writer.append_file(descriptor))
+        result = self._append_result(chunk._block, chunk._bit, lambda writer: writer.append_file(descriptor))
         chunk.complete(result, then=then, run_s=run_s, exit_status=exit_status)
 
     def give_back_ready(self) -> int:

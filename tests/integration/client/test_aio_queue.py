@@ -17,6 +17,7 @@ from daemons import kill, running
 from opsq.client.aio import verdict_sender
 from opsq.client.aio.queue import AsyncQueue
 from opsq.client.core.held_block import Lost
+from opsq.client.core.ledger import Ledger
 from opsq.content.content_writer import ContentWriter
 from opsq.content.splitter import Splitting
 from opsq.daemon import lifecycle
@@ -34,6 +35,7 @@ from opsq.errors import (
 )
 from opsq.settings import Settings
 from opsq.wire import messages as m
+from waiting import wait_until
 
 DEADLINE_S = 180
 
@@ -581,5 +583,49 @@ def test_reservation_that_is_gone_cannot_be_extended(settings: Settings) -> None
                     with pytest.raises(ReservationLost):
                         await chunk.extend()
                     break
+
+    run(work())
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+@pytest.mark.parametrize("how", ["chunk", "reservation"])
+def test_large_result_for_a_submission_that_was_removed_ends_nothing(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, how: str, *, is_told: bool
+) -> None:
+    large = b"x" * (m.RESULT_INLINE_BYTES + 1)
+    lost: list[Lost] = []
+    if not is_told:
+        monkeypatch.setattr(Ledger, "revoked", lambda *_: None)
+
+    def folders() -> set[Path]:
+        return {path for path in Path(settings.state_dir, "content").iterdir() if path.is_dir()}
+
+    async def work() -> None:
+        async with connect(settings) as queue, queue.consumer("OldestFirst", on_lost=lost.append) as consumer:
+            before = folders()
+            removed, kept = await queue.submit([b"a", b"b"]), await queue.submit([b"c"])
+            works: list[Callable[[], Coroutine[Any, Any, None]]] = []
+            for _ in range(3):
+                if how == "chunk":
+                    [chunk] = await consumer.reserve_chunks(1, wait_s=None)
+                    works.append(lambda chunk=chunk: chunk.complete(large))  # type: ignore[misc]
+                else:
+                    reservation = await consumer.reserve(1)
+                    works.append(lambda reservation=reservation: reservation.complete([large]))  # type: ignore[misc]
+            first, second, third = works
+            if not is_told:
+                await first()
+                await consumer.flush()
+            await removed.cancel()
+            await removed.remove()
+            if is_told:
+                await asyncio.to_thread(wait_until, lambda: len(consumer._ledger.lost) == 2)
+            await asyncio.to_thread(wait_until, lambda: folders() == before)
+            await second()
+            await third()
+            await consumer.flush()
+            assert (lost[-1].submission_id, lost[-1].index) == (removed.id, 1)
+            assert [result async for result in kept.results()] == [large]
+            assert len(folders() - before) == 1
 
     run(work())

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
 
 import opsq
-from opsq.client.core.held_block import HeldBlock, Result
+from opsq.client.core.held_block import HeldBlock, Lost, Result
 from opsq.client.embedded import EmbeddedWire
 from opsq.client.sync.verdict_sender import VerdictSender
 from opsq.content.result_objects import ResultWriter, Stored
+from opsq.runner.polled_consumer import PolledConsumer
 from opsq.wire.messages import RESULT_INLINE_BYTES, Complete, CompleteAndReserve, Request
+from waiting import wait_until
 
+LARGE = b"x" * (RESULT_INLINE_BYTES + 1)
 CHUNKS = 240
 THREADS = 6
 
@@ -32,8 +37,8 @@ class SlowDisk:
         append, sync, send = ResultWriter.append, ResultWriter.sync, EmbeddedWire.send
         store = VerdictSender._store_result
 
-        def store_and_be_put_off(sender: VerdictSender, block: HeldBlock, result: Result) -> Result:
-            place = store(sender, block, result)
+        def store_and_be_put_off(sender: VerdictSender, block: HeldBlock, bit: int, result: Result) -> Result:
+            place = store(sender, block, bit, result)
             time.sleep(0.003)  # here another thread may send
             return place
 
@@ -99,3 +104,91 @@ def test_no_result_is_named_before_it_is_synced_whichever_thread_sends(
         assert disk.early == []
         expected = [part * (RESULT_INLINE_BYTES + 1 if index % 2 else 1) for index, part in enumerate(parts)]
         assert list(submission.results()) == expected
+
+
+class Holder:
+    """Holds chunks, hears from the daemon only when it polls, and completes each with a large result."""
+
+    def __init__(self, consumer: PolledConsumer, how: str, result_path: Path) -> None:
+        self.consumer = consumer
+        self._how = how
+        self._result_path = result_path
+        result_path.write_bytes(LARGE)
+
+    def take(self) -> Callable[[], None]:
+        """Take the next chunk; returns what completes it."""
+        if self._how == "reservation":
+            return partial(self.consumer.reserve(1).complete, [LARGE])
+        self.consumer.order(1)
+        while (chunk := self.consumer.take()) is None:
+            self.consumer.poll()
+        return partial(self._complete_by_file, chunk) if self._how == "file" else partial(chunk.complete, LARGE)
+
+    def _complete_by_file(self, chunk: opsq.Chunk) -> None:
+        with self._result_path.open("rb") as file:
+            self.consumer.complete_by_file(chunk, file.fileno(), [], run_s=0.0, exit_status=0)
+
+
+@contextmanager
+def holding(queue: opsq.Queue, how: str, path: Path, lost: list[Lost]) -> Iterator[Holder]:
+    with (
+        queue.consumer() as other,
+        PolledConsumer(other._link._open_wire, "OldestFirst", "", lost.append) as consumer,
+    ):
+        yield Holder(consumer, how, path)
+
+
+def folders(runtime_dir: Path) -> list[Path]:
+    return [path for path in (runtime_dir / "content").iterdir() if path.is_dir()]
+
+
+@pytest.mark.parametrize("how", ["chunk", "reservation", "file"])
+def test_large_result_for_a_submission_that_was_removed_ends_nothing(
+    runtime_dir: Path, tmp_path: Path, how: str
+) -> None:
+    """Its consumer has stored an earlier one, and has not heard yet."""
+    lost: list[Lost] = []
+    with opsq.Queue.open(runtime_dir) as queue, holding(queue, how, tmp_path / "result", lost) as it:
+        removed, kept = queue.submit([b"a", b"b"]), queue.submit([b"c"])
+        first, second, third = it.take(), it.take(), it.take()
+        first()
+        it.consumer.flush()
+        removed.cancel()
+        removed.remove()
+        wait_until(lambda: not folders(runtime_dir), what="its results are gone")
+        second()
+        third()
+        it.consumer.flush()
+        assert [(one.submission_id, one.index) for one in lost] == [(removed.id, 1)]
+        assert list(kept.results()) == [LARGE]
+
+
+@pytest.mark.parametrize("how", ["chunk", "reservation", "file"])
+def test_large_result_of_a_chunk_that_was_taken_away_is_not_stored(runtime_dir: Path, tmp_path: Path, how: str) -> None:
+    lost: list[Lost] = []
+    with opsq.Queue.open(runtime_dir) as queue, holding(queue, how, tmp_path / "result", lost) as it:
+        submission = queue.submit([b"a"])
+        complete = it.take()
+        submission.cancel()
+        wait_until(lambda: it.consumer.poll() is None and lost, what="it is told")
+        complete()
+        it.consumer.flush()
+        assert folders(runtime_dir) == []
+
+
+def test_large_result_goes_to_another_file_when_that_of_earlier_ones_is_gone(runtime_dir: Path) -> None:
+    """As when a person has removed it: the chunk is offered again, and done."""
+    with opsq.Queue.open(runtime_dir) as queue:
+        submission = queue.submit([b"a", b"b"])
+        done, lost = [], list[Lost]()
+        with queue.consumer("OldestFirst", batch=1, on_lost=lost.append) as consumer:
+            for chunk in consumer.chunks():
+                chunk.complete(LARGE)
+                done.append(chunk.index)
+                consumer.flush()
+                if len(done) == 1:
+                    [stored] = (runtime_dir / "content").glob("*/results/*")
+                    stored.unlink()
+        assert done == [0, 1, 1]
+        assert [(one.index, one.code) for one in lost] == [(1, "content_missing")]
+        assert list(submission.results(skip_bad=True)) == [LARGE]

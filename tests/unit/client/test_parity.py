@@ -46,7 +46,6 @@ DIFFERENT = {
     "Consumer.read": "as reader",
     "Consumer.look": "as reader",
     "Consumer.attachment": "as reader",
-    "Consumer.complete_chunk": "as reader",
     "Consumer.extend": "as reader",
 }
 """What may differ, and why."""

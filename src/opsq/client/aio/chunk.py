@@ -83,9 +83,7 @@ class AsyncChunk(ChunkBase):
         self._take_verdict()
         run_s = self._run_s(run_s)
         try:
-            await self._consumer.complete_chunk(
-                self.described, self._block, self._bit, result, run_s, exit_status, followers
-            )
+            await self._consumer.complete_chunk(self._block, self._bit, result, run_s, exit_status, followers)
         finally:
             self._note_verdict("completed", result=result)
 

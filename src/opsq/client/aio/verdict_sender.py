@@ -14,7 +14,7 @@ from opsq.client.core.async_link import AsyncLink
 from opsq.client.core.consume_options import OnLost
 from opsq.client.core.consumer_base import CLOSE_S, Ask, ConsumerBase
 from opsq.client.core.content_access import Contents
-from opsq.client.core.held_block import HeldBlock, Result
+from opsq.client.core.held_block import HeldBlock, Result, granted_bits
 from opsq.client.core.verdict_batch import (
     BUFFERED_LIMIT_BYTES,
     BUFFERED_LIMIT_COUNT,
@@ -22,7 +22,7 @@ from opsq.client.core.verdict_batch import (
     UNANSWERED_LIMIT_COUNT,
     FailedRun,
 )
-from opsq.errors import NotFound, OpsqError, TimedOut, from_code
+from opsq.errors import ContentMissing, NotFound, OpsqError, TimedOut, from_code
 from opsq.wire.messages import (
     RESULT_INLINE_BYTES,
     Attachment,
@@ -119,7 +119,6 @@ class AsyncVerdictSender(ConsumerBase):
 
     async def complete_chunk(
         self,
-        described: SubmissionContent,
         block: HeldBlock,
         bit: int,
         result: Result,
@@ -129,8 +128,8 @@ class AsyncVerdictSender(ConsumerBase):
     ) -> None:
         """See `AsyncChunk.complete`."""
         check_result(result)
-        if len(result) > RESULT_INLINE_BYTES and isinstance(result, bytes):
-            result = await self._store_result(described, result)
+        if len(result) > RESULT_INLINE_BYTES:
+            result = await self._store_result(block, bit, result)
         self._verdicts.complete(
             block, 1 << bit, [result] if result else None, run_s=run_s, exit_status=exit_status, then=then
         )
@@ -253,24 +252,25 @@ class AsyncVerdictSender(ConsumerBase):
                     raise
         await self._link.drained()
 
-    async def _store_result(self, described: SubmissionContent, result: bytes) -> Result:
-        submission_id = described.submission_id
+    async def _store_result(self, block: HeldBlock, bit: int, result: Result) -> Result:
+        """See `VerdictSender._append_result`."""
+        if isinstance(result, tuple):
+            return result
         async with self._syncing:
-            writer = self._writers.get(submission_id)
-            if writer is None:
-                writer = self._contents.result_writer(described, self.name)
-                self._writers[submission_id] = writer
-            stored = await asyncio.to_thread(writer.append, result)
-            self._unsynced.add(submission_id)
+            if not block.open >> bit & 1:
+                return b""
+            try:
+                writer = self._writer_of(await self.describe(block.submission_id))
+                stored = await asyncio.to_thread(writer.append, result)
+            except (ContentMissing, NotFound) as error:
+                self._lose(block, bit, error)
+                return b""
         return (stored.object, stored.offset, stored.length)
 
     async def _store_results(self, blocks: Sequence[HeldBlock], results: Sequence[Result]) -> list[Result]:
-        owners = (block for block in blocks for _ in range(block.granted.bit_count()))
         return [
-            await self._store_result(await self.describe(block.submission_id), result)
-            if len(result) > RESULT_INLINE_BYTES and isinstance(result, bytes)
-            else result
-            for block, result in zip(owners, results, strict=True)
+            await self._store_result(block, bit, result) if len(result) > RESULT_INLINE_BYTES else result
+            for (block, bit), result in zip(granted_bits(blocks), results, strict=True)
         ]
 
     async def _give_back(self) -> None:

@@ -25,7 +25,9 @@ from opsq.errors import OpsqError, Refused, StorageFull, UsageError
 from opsq.wire.messages import ChunkMask, Draining, ErrorReply, HeldChunks, Reply, Request, Reserve, Reserved, Revoked
 
 if TYPE_CHECKING:
+    from opsq.client.core.content_access import Contents
     from opsq.content.result_objects import ResultWriter
+    from opsq.wire.messages import SubmissionContent
 
 RETRY_S = 1.0
 """After a refusal that may pass (no room, drained), the next try comes this much later."""
@@ -94,6 +96,13 @@ class ConsumerBase(ABC):
         """What could not be synced: a completion that names it is never sent, whenever it is entered."""
         self._attachments: dict[int, bytes | None] = {}
 
+    _contents: Contents
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The id under which the daemon knows this consumer now."""
+
     @abstractmethod
     def _next_id(self) -> int:
         """An id for the next request."""
@@ -159,6 +168,12 @@ class ConsumerBase(ABC):
             for block in blocks:
                 self._verdicts.release(block, block.granted if mask is None else mask)
 
+    def _lose(self, block: HeldBlock, bit: int, error: OpsqError) -> None:
+        """Give back a chunk whose result has no place any more, and report it as lost."""
+        with self._lock:
+            self._verdicts.release(block, 1 << bit)
+            self._ledger.lost.append(Lost(block.submission_id, block.handle(bit).index, error.code, error.message))
+
     # --- what is sent -------------------------------------------------------------------------------------------------
 
     def _new_reserve(self, count: int, wait_s: float | None, until_empty: bool) -> Reserve:
@@ -175,6 +190,15 @@ class ConsumerBase(ABC):
             if requests:  # else nothing is sent, nor synced: a result may be stored whose verdict is yet to be given
                 unsynced, self._unsynced = self._unsynced, unsynced
         return requests, unsynced
+
+    def _writer_of(self, described: SubmissionContent) -> ResultWriter:
+        """What appends the large results of a submission; they are synced before the next completions are sent."""
+        submission_id = described.submission_id
+        writer = self._writers.get(submission_id)
+        if writer is None:
+            writer = self._writers[submission_id] = self._contents.result_writer(described, self.name)
+        self._unsynced.add(submission_id)
+        return writer
 
     def _sync(self, submission_id: int) -> None:
         """Make the large results of a submission durable; what is lost is noted.

@@ -5,9 +5,11 @@ This file only keeps masks and names them in the protocol; ledger.py and verdict
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import msgspec
 
-from opsq.ids import Handle, SubmissionId, Token
+from opsq.ids import Handle, SubmissionId, Token, mask_indexes
 from opsq.wire.messages import Grant, HeldChunks
 
 Result = bytes | tuple[str, int, int]
@@ -79,3 +81,8 @@ class HeldBlock:
         return HeldChunks(
             self.submission_id, self.number, mask, token.reservation_id, token.attempt, token.granted, token.mac
         )
+
+
+def granted_bits(blocks: Sequence[HeldBlock]) -> Iterator[tuple[HeldBlock, int]]:
+    """The chunks that were granted, as block and bit, in the order of their results."""
+    return ((block, bit) for block in blocks for bit in mask_indexes(0, block.granted))

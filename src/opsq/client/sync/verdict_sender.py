@@ -14,7 +14,7 @@ from opsq.client.core.arguments import check_result, seconds
 from opsq.client.core.consume_options import OnLost
 from opsq.client.core.consumer_base import CLOSE_S, Ask, ConsumerBase
 from opsq.client.core.content_access import Contents
-from opsq.client.core.held_block import HeldBlock, Result
+from opsq.client.core.held_block import HeldBlock, Result, granted_bits
 from opsq.client.core.transport import Dial
 from opsq.client.core.verdict_batch import (
     BUFFERED_LIMIT_BYTES,
@@ -24,7 +24,7 @@ from opsq.client.core.verdict_batch import (
     FailedRun,
 )
 from opsq.client.sync.link import Link
-from opsq.errors import NotFound, OpsqError, TimedOut, from_code
+from opsq.errors import ContentMissing, NotFound, OpsqError, TimedOut, from_code
 from opsq.wire.messages import (
     RESULT_INLINE_BYTES,
     Attachment,
@@ -102,7 +102,7 @@ class VerdictSender(ConsumerBase):
         if type(result) is not bytes:  # the common case costs no call
             check_result(result)
         if len(result) > RESULT_INLINE_BYTES:
-            result = self._store_result(block, result)
+            result = self._store_result(block, bit, result)
         with self._lock:
             self._verdicts.complete(
                 block, 1 << bit, [result] if result else None, run_s=run_s, exit_status=exit_status, then=then
@@ -267,27 +267,28 @@ class VerdictSender(ConsumerBase):
                 if not isinstance(error, OpsqError):
                     raise
 
-    def _store_result(self, block: HeldBlock, result: Result) -> Result:
+    def _store_result(self, block: HeldBlock, bit: int, result: Result) -> Result:
         """Append a large result to the store; returns its place, which is sent only after a sync."""
         if isinstance(result, tuple):
             return result
-        return self._append_result(block.submission_id, lambda writer: writer.append(result))
+        return self._append_result(block, bit, lambda writer: writer.append(result))
 
-    def _append_result(self, submission_id: int, append: Callable[[ResultWriter], Stored]) -> Result:
+    def _append_result(self, block: HeldBlock, bit: int, append: Callable[[ResultWriter], Stored]) -> Result:
+        """Append a result, unless its chunk was taken away, or is let go because its submission was removed."""
         with self._flushing:
-            writer = self._writers.get(submission_id)
-            if writer is None:
-                writer = self._contents.result_writer(self.describe(submission_id), self.name)
-                self._writers[submission_id] = writer
-            stored = append(writer)
-            self._unsynced.add(submission_id)
+            if not block.open >> bit & 1:
+                return b""
+            try:
+                stored = append(self._writer_of(self.describe(block.submission_id)))
+            except (ContentMissing, NotFound) as error:
+                self._lose(block, bit, error)
+                return b""
         return (stored.object, stored.offset, stored.length)
 
     def _store_results(self, blocks: Sequence[HeldBlock], results: Sequence[Result]) -> list[Result]:
-        owners = (block for block in blocks for _ in range(block.granted.bit_count()))
         return [
-            self._store_result(block, result) if len(result) > RESULT_INLINE_BYTES else result
-            for block, result in zip(owners, results, strict=True)
+            self._store_result(block, bit, result) if len(result) > RESULT_INLINE_BYTES else result
+            for (block, bit), result in zip(granted_bits(blocks), results, strict=True)
         ]
 
     def _cancel_reserves(self) -> None:
