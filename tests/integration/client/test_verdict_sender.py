@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 import opsq
+from opsq.client.core import consumer_base
 from opsq.client.core.held_block import HeldBlock, Lost, Result
 from opsq.client.embedded import EmbeddedWire
 from opsq.client.sync.verdict_sender import VerdictSender
@@ -192,3 +193,25 @@ def test_large_result_goes_to_another_file_when_that_of_earlier_ones_is_gone(run
         assert done == [0, 1, 1]
         assert [(one.index, one.code) for one in lost] == [(1, "content_missing")]
         assert list(submission.results(skip_bad=True)) == [LARGE]
+
+
+@pytest.mark.parametrize("synced_each", [1, 7])
+def test_writers_of_large_results_are_not_kept_for_ever(
+    runtime_dir: Path, monkeypatch: pytest.MonkeyPatch, synced_each: int
+) -> None:
+    """The oldest go, but none whose results are not synced yet."""
+    monkeypatch.setattr(consumer_base, "_WRITERS_LIMIT", 3)
+    counts = []
+    with opsq.Queue.open(runtime_dir) as queue:
+        submissions = [queue.submit([b"%d" % number]) for number in range(21)]
+        with queue.consumer("OldestFirst") as consumer:
+            monkeypatch.setattr(consumer._link, "flush_within", lambda _: None)  # no sync but where it is asked for
+            held = consumer.reserve(len(submissions)).held_blocks
+            for at, block in enumerate(held, 1):
+                consumer.complete_blocks([block], [LARGE], 0.0)
+                if at % synced_each == 0:
+                    consumer._flush()
+                counts.append(len(consumer._writers))
+            consumer.flush()
+        assert max(counts) == max(3, synced_each)
+        assert all(list(submission.results()) == [LARGE] for submission in submissions)

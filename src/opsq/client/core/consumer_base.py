@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 RETRY_S = 1.0
 """After a refusal that may pass (no room, drained), the next try comes this much later."""
+_WRITERS_LIMIT = 256
+"""How many submissions have their writer of large results kept; one that comes back later gets another object."""
 CLOSE_S = 5.0
 """How long `close` waits for the answers to the last verdicts."""
 
@@ -194,10 +196,13 @@ class ConsumerBase(ABC):
     def _writer_of(self, described: SubmissionContent) -> ResultWriter:
         """What appends the large results of a submission; they are synced before the next completions are sent."""
         submission_id = described.submission_id
-        writer = self._writers.get(submission_id)
-        if writer is None:
-            writer = self._writers[submission_id] = self._contents.result_writer(described, self.name)
+        writer = self._writers.pop(submission_id, None) or self._contents.result_writer(described, self.name)
+        self._writers[submission_id] = writer  # the last one used is the last
         self._unsynced.add(submission_id)
+        if len(self._writers) > _WRITERS_LIMIT:
+            synced = [each for each in self._writers if each not in self._unsynced]
+            for each in synced[: len(self._writers) - _WRITERS_LIMIT]:
+                del self._writers[each]
         return writer
 
     def _sync(self, submission_id: int) -> None:
