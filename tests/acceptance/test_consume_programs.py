@@ -175,8 +175,24 @@ def test_more_slots_than_open_files_are_lowered_and_said_so(queue):
     submission = queue.submit_lines(50)
     ran = queue.shell("ulimit -n 120; opsq consume -j 64 --until-empty -- cat")
     assert ran.status == 0
-    assert "Only 4 programs run at once" in ran.err
+    assert "Only 2 programs run at once" in ran.err
     assert queue.ok("results", submission).out == b"".join(b"%d\n" % number for number in range(50))
+
+
+def test_as_many_programs_as_open_files_allow_for_can_each_open_all_that_is_its_own(queue):
+    """All at once have said something, written much, and not read all: a log, an output and an input each."""
+    parts = [queue.file(f"part{at}", b"%04d" % at * 50_000) for at in range(120)]
+    submission = queue.ok("submit", "--per-file", *parts).text
+    (queue.folder / "begun").mkdir()
+    queue.file(
+        "program",
+        b"echo said >&2; head -c 1000000 /dev/zero; : > begun/$OPSQ_CHUNK; "
+        b"while set -- begun/* && [ $# -lt 75 ]; do sleep 0.2; done; exec cat\n",
+    )
+    ran = queue.shell("ulimit -n 700; opsq consume -j 120 --log-dir logs --until-empty -- sh $PWD/program")
+    assert (ran.status, "Only 75 programs run at once" in ran.err, "cannot be" in ran.err) == (0, True, False)
+    assert len([*(queue.folder / "logs").rglob("*.log")]) == len(parts)
+    assert queue.shell(f"opsq results {submission} | wc -c").text == str(len(parts) * 1_200_000)
 
 
 def test_program_inherits_nothing_but_its_streams(queue):

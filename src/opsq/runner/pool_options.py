@@ -17,7 +17,12 @@ from opsq.runner.feeding.programs import Feeding
 from opsq.runner.polled_consumer import Until
 from opsq.units import counted
 
-_DESCRIPTORS_PER_JOB = 5
+_DESCRIPTORS_PER_JOB = 8
+"""For the three streams of a program, its pidfd, the file that it is fed from, that of its long output, its log, and
+its result in the store until that is synced.
+
+Nor are there more when the next program has started and the last one has no verdict yet: the next has the first five,
+the last its output, its log and its follow-ups."""
 _DESCRIPTORS_KEPT = 100
 """For the store's files (64 are kept open), the connection, and our own start."""
 
