@@ -10,12 +10,11 @@ import signal
 import time
 from collections.abc import Iterable
 
+from opsq.runner.process.supervisor import LEAVE_AFTER_S
 from opsq.runner.stop_signals import ECHO_S, STOP_SIGNALS, StopSignals
 
 KILL_AFTER_S = 5.0
 """The longest time between SIGTERM and SIGKILL when we are to stop, whatever the grace."""
-LEAVE_AFTER_S = 5.0
-"""How long after SIGKILL a program that still runs (as another user, or hung in the system) is left behind."""
 
 
 class Stopping:

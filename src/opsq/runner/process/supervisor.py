@@ -39,6 +39,8 @@ _WIDE_CHILDREN = 16
 
 _TICK_MIN_S, _TICK_MAX_S = 0.0005, 0.02
 """How often children are looked at whose end nothing announces: soon after their outputs end, then ever less often."""
+LEAVE_AFTER_S = 5.0
+"""How long after SIGKILL a program that still runs (as another user, or hung in the system) is left behind."""
 _STOPPED_S = 0.5
 """How often they are looked at because one may be stopped, which nothing announces."""
 
@@ -361,12 +363,16 @@ class Supervisor:
         return signal_group(child.pid, number)
 
     def close(self) -> None:
-        """Kill whatever still runs, with its descendants; wait for it; free everything but what was handed out."""
+        """Kill whatever still runs, with its descendants; wait for it; free everything but what was handed out.
+
+        What hangs in the system is left behind after `LEAVE_AFTER_S`.
+        """
         reached = {child for child in self._running if self._signal(child, signal.SIGKILL)}
+        leave_at = time.monotonic() + LEAVE_AFTER_S
         for child in tuple(self._running):
             if child._wait_status is None:
                 # What may not be killed (it runs as another user) is not waited for.
-                os.waitpid(child.pid, 0 if child in reached else os.WNOHANG)
+                _await_end(child.pid, leave_at if child in reached else 0.0)
             self._forget(child)
             child._capture.output().close()
         for finished in self._finished:
@@ -375,3 +381,11 @@ class Supervisor:
         self._launcher.close()
         if self._owns_guard:
             self.guard.close()
+
+
+def _await_end(pid: int, leave_at: float) -> None:
+    """Collect a process, or leave it behind at that moment of the monotonic clock."""
+    pause_s = _TICK_MIN_S
+    while os.waitpid(pid, os.WNOHANG) == (0, 0) and time.monotonic() < leave_at:
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 2, _TICK_MAX_S)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from opsq.clock import MonoNs
 from opsq.errors import Bug, CommandNotExecutable, CommandNotFound, ContentChanged, ContentMissing, Refused, StorageFull
-from opsq.runner.process import pipes, spawn
+from opsq.runner.process import pipes, spawn, supervisor
 from opsq.runner.process.pipes import Capture, Feed, Output, Range, Tail
 from opsq.runner.process.supervisor import Child, Finished, Supervisor
 
@@ -284,3 +284,15 @@ def test_process_that_would_die_of_sigpipe_may_not_have_children(tmp_path: Path)
             Supervisor(tmp_path)
     finally:
         signal.signal(signal.SIGPIPE, before)
+
+
+def test_program_that_does_not_end_when_it_is_killed_is_left_behind(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As one that hangs in the system."""
+    with Supervisor(tmp_path) as programs:
+        child = programs.start(["sleep", "10"])
+        monkeypatch.setattr(supervisor, "LEAVE_AFTER_S", 0.01)
+        monkeypatch.setattr(supervisor, "signal_group", lambda *_: True)
+    os.kill(child.pid, signal.SIGKILL)
+    assert os.waitpid(child.pid, 0)[1] == signal.SIGKILL
