@@ -12,14 +12,20 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
 
 from opsq.client.core.pending_requests import Holdings, LinkBase, OnPush, OnReply, id_of
 from opsq.client.core.transport import Backoff, Dial, Wire, expect
 from opsq.errors import OpsqError, Refused, TimedOut, Unreachable, UsageError
 from opsq.wire.messages import CancelWait, Heartbeat, Reply, Request
 
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
 R = TypeVar("R")
+_DIALLED_S = 0.02
+"""How long a polled link waits for a dial that it begins; after that it looks as often whether that has ended."""
 
 
 class Link(LinkBase):
@@ -29,7 +35,8 @@ class Link(LinkBase):
         open_wire: makes a greeted transport; called now, and after every loss.
         reconnect_s, holdings, on_reclaimed, on_push, shortest_s: see `LinkBase`.
         on_flush: called by the link's thread when the time asked for by `flush_within` has come.
-        is_polled: no thread of its own; the owner calls `poll` at least as often as `next_poll_s` says.
+        is_polled: no thread of its own but to dial after a loss, which may take seconds; the owner calls `poll` at
+            least as often as `next_poll_s` says.
 
     Raises:
         OpsqError: the first attempt to open the transport failed.
@@ -67,6 +74,8 @@ class Link(LinkBase):
         self._pauses = Backoff()
         self._lost_at: float | None = None
         self._retry_at = 0.0
+        self._dialled: Future[Wire] | None = None
+        """Of a polled link: the transport that is being opened."""
         self._wire: Wire | None = open_wire()
         self.welcome = self._wire.welcome
         self._beat_at = time.monotonic() + self.welcome.heartbeat_s
@@ -210,6 +219,8 @@ class Link(LinkBase):
             wire, self._wire = self._wire, None
         if wire is not None:
             wire.close()
+        if self._dialled is not None:
+            self._dialled.add_done_callback(_close_late)
         self._fail_all(Unreachable("The connection was closed by this process."))
         with self._seat:
             self._seat.notify_all()
@@ -286,7 +297,7 @@ class Link(LinkBase):
                 return
             self._closing.wait(pause_s)
         try:
-            wire = self._open_wire()
+            wire = self._opened() if self._is_polled else self._open_wire()
         except (Unreachable, Refused) as error:
             now = time.monotonic()
             self._retry_at = now + self._pauses.next_s()
@@ -300,7 +311,21 @@ class Link(LinkBase):
             self._retry_at = time.monotonic() + self._pauses.next_s()
             self._fail_all(error)
             return
-        self._resume(wire)
+        if wire is None:
+            self._retry_at = time.monotonic() + _DIALLED_S
+        else:
+            self._resume(wire)
+
+    def _opened(self) -> Wire | None:
+        """A new transport, opened in another thread; None: that is not done yet. Raises as `open_wire`."""
+        if self._dialled is None:
+            self._dialled = _in_thread(self._open_wire)
+            with suppress(TimeoutError):
+                self._dialled.exception(_DIALLED_S)
+        if not self._dialled.done():
+            return None
+        dialled, self._dialled = self._dialled, None
+        return dialled.result()
 
     def _resume(self, wire: Wire) -> None:
         """Reclaim what is held, send again what is unanswered, and let everybody use the new transport."""
@@ -333,6 +358,26 @@ def _left_s(deadline: float | None) -> float | None:
 
 def _least_s(first: float | None, second: float) -> float:
     return second if first is None else min(first, second)
+
+
+def _in_thread(open_wire: Dial) -> Future[Wire]:
+    from concurrent.futures import Future  # 5 ms that only this needs
+
+    dialled: Future[Wire] = Future()
+
+    def dial() -> None:
+        try:
+            dialled.set_result(open_wire())
+        except BaseException as error:  # noqa: BLE001  # who asks for the result raises it
+            dialled.set_exception(error)
+
+    threading.Thread(target=dial, name="opsq-dial", daemon=True).start()
+    return dialled
+
+
+def _close_late(dialled: Future[Wire]) -> None:
+    if dialled.exception() is None:
+        dialled.result().close()
 
 
 def _run(reference: weakref.ref[Link], wake: threading.Event) -> None:

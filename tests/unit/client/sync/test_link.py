@@ -32,7 +32,7 @@ from opsq.wire.messages import (
     Started,
     Wait,
 )
-from scripted import ScriptedDaemon, silence
+from scripted import ScriptedDaemon, ScriptedWire, silence
 from waiting import wait_until
 
 HELD = HeldChunks(7, 0, 1, 1, 0, 1, 99)
@@ -307,6 +307,48 @@ def test_a_driven_link_works_without_a_thread() -> None:
     assert threading.active_count() == before
     assert 0 <= link.next_poll_s() <= 60
     link.close()
+
+
+@pytest.fixture
+def slow_dial(daemon: ScriptedDaemon) -> Iterator[tuple[Link, threading.Event]]:
+    """A driven link whose connection was lost, and whose next dial takes until the event is set."""
+    goes_on = threading.Event()
+
+    def open_wire() -> ScriptedWire:
+        assert not daemon.wires or goes_on.wait(20)
+        return daemon.open_wire()
+
+    link = Link(open_wire, is_polled=True)
+    daemon.wire.close()
+    yield link, goes_on
+    goes_on.set()
+    link.close()
+
+
+def test_a_driven_link_does_not_wait_for_a_dial(
+    slow_dial: tuple[Link, threading.Event], daemon: ScriptedDaemon
+) -> None:
+    link, goes_on = slow_dial
+    answers: list[Reply] = []
+    link.send([Requeue(link.next_id(), 1)], answers.append)
+    for _ in range(5):
+        link.poll()
+        assert not link.wait_until(lambda: bool(answers), link.next_poll_s())
+    assert len(daemon.wires) == 1
+    goes_on.set()
+    wait_until(lambda: link.poll() and answers, what="the answer")
+    assert len(daemon.wires) == 2
+
+
+def test_connection_that_is_made_after_a_driven_link_was_closed_is_closed(
+    slow_dial: tuple[Link, threading.Event], daemon: ScriptedDaemon
+) -> None:
+    link, goes_on = slow_dial
+    for _ in range(2):
+        link.poll()
+    link.close()
+    goes_on.set()
+    wait_until(lambda: len(daemon.wires) == 2 and daemon.wire._is_cut, what="the connection is closed")
 
 
 def test_one_way_messages_wait_for_no_answer(daemon: ScriptedDaemon) -> None:
