@@ -60,6 +60,36 @@ def test_each_row_tells_of_its_chunk():
     ]
 
 
+def arrow_stream(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+TWO_ROWS = {
+    "parquet": result(range(2)),
+    "arrow": arrow_stream(pa.table({"n": [0, 1]})),
+    "jsonl": b'{"n": 0}\n{}\n',
+    "csv": b"n,m\n0,1\n1,2\n",
+    "text": b"a\nb\n",
+}
+
+
+@pytest.mark.parametrize("metadata_columns", [("_chunk",), ()])
+@pytest.mark.parametrize(("result_format", "rows_count"), [*((name, 2) for name in TWO_ROWS), ("binary", 1)])
+def test_rows_are_all_there_where_no_column_of_the_data_is_wanted(
+    result_format: str, rows_count: int, metadata_columns: tuple[str, ...]
+):
+    schema = t.StructType([t.StructField(name, METADATA_TYPES[name]) for name in metadata_columns])
+    results = [Fetched(chunk, TWO_ROWS.get(result_format, b"x")) for chunk in range(3)]
+    for is_merged in (False, True):
+        batches = list(Batches(1, result_format, schema, metadata_columns, is_merged=is_merged).of(results, {}))
+        assert sum(batch.num_rows for batch in batches) == 3 * rows_count
+        for name in metadata_columns:
+            assert [n for batch in batches for n in batch[name].to_pylist()] == sorted([0, 1, 2] * rows_count)
+
+
 def test_empty_results_have_no_rows_and_binary_ones_are_one_row_each():
     value = t.StructType([t.StructField("value", t.BinaryType())])
     results = [Fetched(0, b""), Fetched(1, b"x")]

@@ -102,6 +102,16 @@ def test_batches_give_all_chunks_once_each_and_those_that_are_done_are_completed
     reader.stop()
 
 
+def test_batch_has_a_row_for_each_chunk_though_no_column_of_the_data_is_wanted(
+    daemon: Settings, submission: opsq.Submission
+):
+    reader = reader_of(daemon, t.StructType(LINES.fields[1:]))
+    start = reader.initialOffset()
+    assert rows(reader, start, next_batch(reader, start)) == [(n,) for n in range(130)]
+    assert completed(submission) == 0
+    reader.stop()
+
+
 def test_partitions_have_as_many_chunks_as_options_say_across_blocks(daemon: Settings, submission: opsq.Submission):
     reader = reader_of(daemon, chunksPerPartition="60")
     start = reader.initialOffset()

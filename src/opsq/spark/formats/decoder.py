@@ -108,6 +108,8 @@ def conform(table: pa.Table, wanted: pa.Schema, *, fills: bool = False) -> pa.Ta
             raise UsageError(f"Its column {field.name!r} has a null, and the given schema says NOT NULL.")
     if table.schema.equals(wanted):
         return table
+    if not wanted.names:
+        return table.select([])  # which keeps the number of rows; a table made of no columns has none
     if table.schema.names != wanted.names:
         present = set(table.schema.names)
         if not fills:
@@ -218,6 +220,8 @@ def _jsonl(wanted: pa.Schema) -> Decode:
                 )
             except (pa.ArrowException, ValueError, TypeError, ArithmeticError, AttributeError) as error:
                 raise UsageError(f"Its column {name!r} is not {kind}: {error}.") from error
+        if not fields:
+            return pa.table({"row": pa.nulls(len(rows))})  # without a column there would be no rows
         return pa.Table.from_arrays(columns, schema=wanted)
 
     return decode
@@ -313,5 +317,6 @@ def unreadable(result_format: str, error: Exception) -> UsageError:
 
 def combined(tables: Sequence[pa.Table], rows_most: int) -> list[pa.RecordBatch]:
     """Small tables as few batches of at most `rows_most` rows."""
-    whole = pa.concat_tables(tables).combine_chunks() if len(tables) > 1 else tables[0]
-    return list(whole.to_batches(max_chunksize=rows_most))
+    if len(tables) == 1 or not tables[0].schema.names:  # put together, tables without columns would have no rows
+        return [batch for table in tables for batch in table.to_batches(max_chunksize=rows_most)]
+    return list(pa.concat_tables(tables).combine_chunks().to_batches(max_chunksize=rows_most))
