@@ -177,6 +177,31 @@ def test_columns_called_like_those_of_the_chunks_have_their_types_where_nothing_
     assert found == t.StructType([t.StructField("x", expected)])
 
 
+@pytest.mark.parametrize(
+    ("result", "wanted", "rows"),
+    [
+        (b"a,b\n1,2\n\n3,4\n\n", ["a"], [(1,), (3,)]),
+        (b"a\n1\n\n3\n\n", ["a"], [(1,), (None,), (3,), (None,)]),
+        (b"a\n1\n\n3\n\n", ["a", "b"], [(1, None), (None, None), (3, None), (None, None)]),
+        (b"\r\na\r\n1\r\n\r\n", ["a"], [(1,), (None,)]),
+    ],
+    ids=["one wanted of two", "one", "two wanted of one", "with lines before the header"],
+)
+def test_empty_line_of_csv_is_a_null_where_the_result_has_one_column_whatever_is_wanted(
+    result: bytes, wanted: list[str], rows: list[tuple[int | None, ...]]
+):
+    schema = t.StructType([t.StructField(name, t.LongType()) for name in wanted])
+    [batch] = Batches(1, "csv", schema, (), is_merged=True).of([Fetched(0, result)], {})
+    assert [tuple(row.values()) for row in batch.to_pylist()] == rows
+
+
+def test_csv_that_ends_in_an_empty_line_keeps_the_types_of_the_chunks():
+    sample = b"id,x\n1,0.5\n\n"
+    guessed = spark_schema(schema_of("csv", sample), what="the results")
+    stored = t.StructType([t.StructField("id", t.IntegerType()), t.StructField("x", t.FloatType())])
+    assert _typed_as_chunks("csv", [sample], guessed, stored) == stored
+
+
 def test_one_column_that_does_not_fit_costs_the_others_nothing():
     samples = [b'{"day": "2026-05-01", "price": 1.1, "more": 1}\n', b'{"day": "2026-05-02", "price": "x", "more": 2}\n']
     guessed = spark_schema(schema_of("jsonl", *samples), what="the results")

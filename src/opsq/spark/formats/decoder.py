@@ -175,9 +175,16 @@ CSV_NULLS = pyarrow.csv.ConvertOptions(**_NULLS)
 def _csv(wanted: pa.Schema) -> Decode:
     types = {field.name: field.type for field in wanted}
     convert = pyarrow.csv.ConvertOptions(column_types=types, true_values=["true"], **_NULLS)
-    # with one column, an empty line is a null
-    parse = pyarrow.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=len(types) != 1)
-    return lambda result: read_csv(result, parse, convert)
+    parse = pyarrow.csv.ParseOptions(newlines_in_values=True)
+    parse_one_column = pyarrow.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
+
+    def decode(result: bytes) -> pa.Table:
+        table = read_csv(result, parse, convert)
+        if table.num_columns != 1:
+            return table
+        return read_csv(result.lstrip(b"\r\n"), parse_one_column, convert)  # an empty line below its header is a null
+
+    return decode
 
 
 def read_csv(result: bytes, parse: Any = None, convert: Any = None) -> pa.Table:
