@@ -155,6 +155,11 @@ class Content(msgspec.Struct, array_like=True, frozen=True, tag="content1"):
     inputs: Inputs | None = None
     trace: tuple[str, str] | None = None
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether some of it may be in its folder."""
+        return self.inline is None or self.header_object is not None or self.about_object is not None
+
 
 _decoder = msgspec.msgpack.Decoder(Content)
 _part_decoder = msgspec.msgpack.Decoder(Part)

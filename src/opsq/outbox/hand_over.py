@@ -188,7 +188,7 @@ class HandOver:
             new = [_kept_once(each) for each in new]
         reply = self._call(lambda number: Submit(number, new, 0.0), Submitted)
         outcome.done += [item.seq for item in items]
-        stored = [each for each in new if manifest.decode(each.content).inline is None]
+        stored = [each for each in new if manifest.decode(each.content).is_stored]
         if not stored:
             return
         # Another submission had one of the keys: what was written for this one is of no use.

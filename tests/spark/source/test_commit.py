@@ -5,6 +5,7 @@ What a task does and what a commit does, against a real daemon.
 
 from __future__ import annotations
 
+import json
 import pickle
 import shutil
 import socket
@@ -21,6 +22,7 @@ from daemons import end, running
 from opsq import traces
 from opsq.client.core.address import TlsAddress
 from opsq.client.core.new_submission import new_request_key
+from opsq.content.manifest import ABOUT_LIMIT_BYTES
 from opsq.content.store_kinds import open_store
 from opsq.errors import ChunkTooLarge, Conflict, ContentMissing, InputUnreadable, NoRoom, StoreNotVisible, Unreachable
 from opsq.settings import Settings
@@ -126,6 +128,19 @@ def test_write_without_rows_leaves_no_folder(daemon: Settings, queue: opsq.Queue
     submission = submit_parts(plan, [write(plan, [])], SCHEMA)
     assert queue.submission(submission).state().chunks_count == 0
     assert folders(daemon) == []
+
+
+def test_write_without_rows_keeps_a_schema_that_is_too_long_to_send(daemon: Settings, queue: opsq.Queue):
+    schema = json.dumps({"type": "struct", "fields": [], "note": "x" * ABOUT_LIMIT_BYTES})
+    plans = [msgspec.structs.replace(plan_of(daemon, queue, idempotencyKey="k"), schema_json=schema) for _ in range(2)]
+    submission, again = [submit_parts(plan, [write(plan, [])], SCHEMA) for plan in (plans[0], begin(plans[1]))]
+    assert again == submission
+    assert submit_parts(plans[0], [write(plans[0], [])], SCHEMA) == submission
+    assert folders(daemon) == [plans[0].folder]
+    found = queue.link.call(Describe(queue.link.next_id(), [submission]), Described).submissions[0]
+    chunk_format = read_chunk_format(found.content, plans[0].store.open())
+    assert chunk_format is not None
+    assert chunk_format.schema == schema
 
 
 def test_part_that_was_deleted_before_the_hand_over_is_named_and_nothing_is_submitted(

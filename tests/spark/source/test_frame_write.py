@@ -218,3 +218,12 @@ def test_frame_without_rows_is_a_submission_without_chunks(spark: SparkSession, 
     state = queue.submission(submission).state()
     assert (state.state, state.chunks_count) == ("completed", 0)
     assert folders(daemon) == []
+
+
+def test_frame_without_rows_and_with_many_columns_can_be_read(spark: SparkSession, daemon: Settings, queue: opsq.Queue):
+    frame = spark.range(10).selectExpr("id", *[f"concat(id, '.{n}') AS c{n}" for n in range(200)]).limit(0)
+    ids = {opsq.spark.write(frame, state_dir=daemon.state_dir, idempotency_key="none") for _ in range(2)}
+    assert len(ids) == len(folders(daemon)) == 1
+    found = opsq.spark.results(spark, ids.pop(), state_dir=daemon.state_dir)
+    assert found.columns == frame.columns
+    assert found.count() == 0

@@ -257,7 +257,7 @@ def delete_content(submissions: Iterable[NewSubmission], contents: Contents) -> 
     from opsq.content.manifest import decode
 
     for new in submissions:
-        if decode(new.content).inline is None:
+        if decode(new.content).is_stored:
             contents.store.delete_folder(new.request_key.hex())
 
 

@@ -153,7 +153,7 @@ def submit_parts(
     with plan.daemon.open(is_planned=True) as queue, traces.given(trace):
         new = queue.describe(plan.request_key, content, **plan.options.rules)
         submission = queue.submit_many([new], wait_for_room=plan.options.wait_for_room)[0]
-        if not parts:
+        if not content.is_stored:
             store.delete_folder(plan.folder)
         if submission.is_new:
             with contextlib.suppress(OpsqError):  # the submission exists; `sweep` finds what is left beside it
