@@ -197,7 +197,7 @@ def _results_of_one(
     from opsq.spark.source.joined_results import native_frame
 
     check_keywords(options, ReadKeywords, "opsq.spark.results")
-    named = {camel_case(name): _text(value) for name, value in options.items()}
+    named = {camel_case(name): _text(value) for name, value in options.items() if value is not None}
     parsed = parse_read({**named, "path": str(submission)})
     if is_remote(spark):
         if parsed.daemon.address or parsed.daemon.state_dir:

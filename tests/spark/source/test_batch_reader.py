@@ -10,7 +10,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,6 +26,7 @@ from opsq.cli.spark.data_sets import Writing
 from opsq.errors import NotFinished, UsageError, WorkFailed
 from opsq.settings import Settings
 from opsq.spark.source import joined_results
+from opsq.spark.source.source_options import ReadKeywords
 from spark.conftest import work
 from waiting import wait_until
 
@@ -181,6 +182,16 @@ def test_submission_that_has_not_ended_says_how_far_it_is(
         read(submission).collect()
     with pytest.raises(NotFinished):
         opsq.spark.results(spark, submission.id, state_dir=daemon.state_dir)
+
+
+def test_keyword_of_results_that_is_none_is_one_that_is_not_given(
+    spark: SparkSession, queue: opsq.Queue, daemon: Settings
+):
+    submission = submit(queue, [parquet(pa.table({"n": [n], "None": ["x"]})) for n in range(2)])
+    given: Any = dict.fromkeys(ReadKeywords.__annotations__) | {"state_dir": daemon.state_dir}
+    found = opsq.spark.results(spark, submission.id, **given)
+    assert found.collect() == opsq.spark.results(spark, submission.id, state_dir=daemon.state_dir).collect()
+    assert found.columns == ["n", "None"]
 
 
 def test_unknown_submission_is_said_to_be_unknown(spark: SparkSession, daemon: Settings):
