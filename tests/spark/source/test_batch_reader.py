@@ -6,7 +6,7 @@ import contextlib
 import errno
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from random import Random
@@ -25,8 +25,9 @@ from daemons import running
 from opsq.cli.spark.data_sets import Writing
 from opsq.errors import NotFinished, UsageError, WorkFailed
 from opsq.settings import Settings
-from opsq.spark.source import joined_results
-from opsq.spark.source.source_options import ReadKeywords
+from opsq.spark.source import batch_reader, joined_results
+from opsq.spark.source.batch_reader import ChunkRun, OpsqReader
+from opsq.spark.source.source_options import ReadKeywords, parse_read
 from spark.conftest import work
 from waiting import wait_until
 
@@ -123,6 +124,33 @@ def test_columns_and_what_tells_of_the_chunk_are_there_on_request(queue: opsq.Qu
         ("1", submission.id, 1, 3),
     ]
     assert read(submission, metadataColumns="_chunk").columns == ["a", "b", "_chunk"]
+
+
+class KeysCounted(dict[int, int]):
+    """A dict that counts the keys it was asked for one after the other."""
+
+    given_count = 0
+
+    def __iter__(self) -> Iterator[int]:
+        for key in super().__iter__():
+            self.given_count += 1
+            yield key
+
+
+def test_plan_passes_over_retried_chunks_once_however_many_partitions_there_are(
+    queue: opsq.Queue, daemon: Settings, monkeypatch: pytest.MonkeyPatch
+):
+    submission = submit(queue, [b"line\n"] * 100)
+    attempts = KeysCounted({index: index + 2 for index in reversed(range(0, 100, 3))})
+    monkeypatch.setattr(batch_reader, "attempts_beyond_one", lambda *_: attempts)
+    options = {"stateDir": daemon.state_dir, "path": str(submission.id), "chunksPerPartition": "2"}
+    given = parse_read({**options, "metadataColumns": "_attempts"})
+    planned = OpsqReader(given, StructType().add("_attempts", IntegerType()), None).partitions()
+    runs = [run for run in planned if isinstance(run, ChunkRun)]
+    assert len(runs) == 50
+    assert {index: count for run in runs for index, count in run.attempts.items()} == dict(attempts.items())
+    assert all(run.first <= index < run.end for run in runs for index in run.attempts)
+    assert attempts.given_count == len(attempts)
 
 
 def test_results_whose_columns_cannot_be_guessed_are_of_a_submission_that_is_named(queue: opsq.Queue, read: Read):

@@ -6,6 +6,7 @@ pickled; connections are made where they are used.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -363,9 +364,10 @@ class OpsqReader(ResultRead, DataSourceReader):
             wants_attempts = "_attempts" in self.options.metadata_columns
             attempts = attempts_beyond_one(queue, self.source) if wants_attempts else {}
             cut = runs(queue, self.source, self.options.chunks_per_partition)
+        retried = sorted(attempts)
         found: list[InputPartition] = []
         for first, end in cut:
-            own = {index: attempts[index] for index in attempts if first <= index < end}
+            own = {index: attempts[index] for index in retried[bisect_left(retried, first) : bisect_left(retried, end)]}
             wanted = [index for index in range(first, end) if self._wants(index, own)] if self.conditions else [first]
             if wanted:
                 found.append(ChunkRun(wanted[0], wanted[-1] + 1 if self.conditions else end, own))
