@@ -193,8 +193,6 @@ def _results_of_one(
     spark: SparkSession, submission: int | str, *, native: bool = True, **options: Unpack[ReadKeywords]
 ) -> DataFrame:
     from opsq.spark.session.spark_session import is_remote
-    from opsq.spark.source.batch_reader import find_form
-    from opsq.spark.source.joined_results import native_frame
 
     check_keywords(options, ReadKeywords, "opsq.spark.results")
     named = {camel_case(name): _text(value) for name, value in options.items() if value is not None}
@@ -209,6 +207,9 @@ def _results_of_one(
                     parsed,
                 )
         return spark.read.format("opsq").options(**named).load(str(submission))
+    from opsq.spark.source.batch_reader import find_form
+    from opsq.spark.source.joined_results import native_frame  # needs py4j, which clients of Spark Connect may lack
+
     frame = None
     with resolve(parsed.daemon).open() as queue:
         source = find_source(queue, parsed.submission)

@@ -6,6 +6,8 @@ import contextlib
 import errno
 import io
 import json
+import os
+import time
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -337,6 +339,50 @@ def test_large_results_are_read_by_the_source_where_a_copy_cannot_be_made_or_fou
     assert frame.inputFiles() == []
     assert frame.agg(f.count("*"), f.sum("n")).collect()[0] == (100_000, sum(range(100_000)))
     assert list(Path(daemon.state_dir).glob("content/*/*.new")) == []
+
+
+def test_copy_for_spark_itself_that_is_not_whole_any_more_is_made_again(
+    spark: SparkSession, queue: opsq.Queue, daemon: Settings
+):
+    submission = submit(queue, [wide(n * 5000) for n in range(20)])
+
+    def files_read() -> list[Path]:
+        """Those of the copy; all results are in them."""
+        frame = opsq.spark.results(spark, submission.id, state_dir=daemon.state_dir)
+        assert frame.agg(f.count("*"), f.sum("n")).collect()[0] == (100_000, sum(range(100_000)))
+        return sorted(Path(url.removeprefix("file://")) for url in frame.inputFiles())
+
+    files = files_read()
+    for damage in (
+        lambda: os.truncate(files[0], 0),
+        lambda: os.truncate(files[-1], 0),
+        lambda: os.truncate(files[-1], files[-1].stat().st_size // 2),
+        files[-1].unlink,
+    ):
+        damage()
+        assert files_read() == files
+    for path in files:
+        footer_bytes = pq.read_metadata(path).serialized_size
+        with path.open("r+b") as file:
+            file.seek(-footer_bytes - 8, os.SEEK_END)
+            file.write(b"\xff" * footer_bytes)  # Spark cannot read it, and the source can read the results
+    assert files_read() == []
+
+
+def test_copy_that_a_killed_reader_has_begun_goes_and_one_under_way_stays(
+    spark: SparkSession, queue: opsq.Queue, daemon: Settings
+):
+    submission = submit(queue, [wide(n * 5000) for n in range(20)])
+    [content] = Path(daemon.state_dir).glob("content/*/")
+    begun = [content / f"joined-0.{name}.new" for name in ("killed", "slow", "fresh")]
+    for folder in begun:
+        folder.mkdir()
+        (folder / "00000.parquet").write_bytes(b"PAR1")
+    long_ago = time.time() - 2 * joined_results.ABANDONED_S
+    for path in (begun[0] / "00000.parquet", begun[0], begun[1]):
+        os.utime(path, (long_ago, long_ago))
+    assert opsq.spark.results(spark, submission.id, state_dir=daemon.state_dir).inputFiles()
+    assert sorted(content.glob("*.new")) == sorted(begun[1:])
 
 
 # --- over TCP ---------------------------------------------------------------------------------------------------------

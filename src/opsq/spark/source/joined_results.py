@@ -2,26 +2,30 @@
 
 This file decides whether that is possible and writes the files; otherwise the data source reads the results. Results
 are stored one after the other in objects, which Spark cannot read by range; a copy with a common footer costs less than
-Python's part in a read (0.2 s for 200 MB), is reused by later reads, and is removed with the submission.
+Python's part in a read (0.2 s for 200 MB, and the sync), is reused by later reads, and is removed with the submission.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
+import time
 from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 
 from opsq.client.core.held_block import Result
-from opsq.content.file_io import make_stored_folder, open_stored
+from opsq.content.file_io import make_stored_folder
 from opsq.content.result_joiner import size_of
-from opsq.errors import UsageError
+from opsq.errors import OpsqError, UsageError
+from opsq.fsync import sync_path
 from opsq.spark.formats.parquet_join import TAIL_BYTES, Piece, footer_length, join
 from opsq.spark.source.result_fetch import ResultReader, SourceSubmission, places
 
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from opsq.client.sync.queue import Queue
+    from opsq.content.content_store import ObjectWriter
     from opsq.spark.source.batch_reader import ResultForm
 
 LEAST_BYTES = 1 << 20
@@ -37,7 +42,10 @@ LEAST_RESULT_BYTES = 8 << 10
 """Nor would it if results are smaller on average: each costs Spark some tenths of a millisecond, whatever it holds."""
 RESULTS_LIMIT = 5_000
 """More results have too many footers: reading one takes a few tenths of a millisecond."""
+ABANDONED_S = 3600.0
+"""A copy that is not finished, and was not written to for so long, never will be: its reader was killed."""
 _FILE_BYTES = 128 << 20
+_COPY, _UNFINISHED = "joined-", ".new"
 
 
 def native_frame(spark: SparkSession, queue: Queue, source: SourceSubmission, form: ResultForm) -> DataFrame | None:
@@ -59,13 +67,15 @@ def native_frame(spark: SparkSession, queue: Queue, source: SourceSubmission, fo
     size_bytes = sum(map(size_of, results))
     if size_bytes < max(LEAST_BYTES, LEAST_RESULT_BYTES * len(results)):
         return None
-    target = Path(place, f"joined-{_name_of(results)}")
+    target = Path(place, f"{_COPY}{_name_of(results)}")
     try:
-        if not target.exists():
+        _remove_abandoned(target.parent)
+        if not _is_whole(target, size_bytes):
+            shutil.rmtree(target, ignore_errors=True)
             _lay_out(source, results, target, min(_FILE_BYTES, -(-size_bytes // (os.cpu_count() or 1))))
         frame = spark.read.parquet(*(_url_of(path) for path in sorted(target.iterdir())))
-    except (UsageError, OSError, AnalysisException):
-        # Results differ in columns, one is not Parquet, there is no room for a copy, or Spark does not find it.
+    except (OpsqError, OSError, PySparkException, Py4JJavaError):
+        # Results differ in columns, one is not Parquet, there is no room for a copy, or Spark cannot find or read it.
         return None  # the data source reads, or reports what is wrong
     return frame if frame.schema.simpleString() == form.schema.simpleString() else None
 
@@ -80,35 +90,69 @@ def _name_of(results: Sequence[Result]) -> str:
     return blake2b(msgspec.msgpack.encode(results), digest_size=8).hexdigest()
 
 
+def _is_whole(target: Path, size_bytes: int) -> bool:
+    """Whether there is a copy, and its files have all bytes of the results before their footers."""
+    found_bytes = 0
+    try:
+        for path in target.iterdir():
+            with path.open("rb") as file:
+                end = file.seek(0, os.SEEK_END)
+                file.seek(max(end - TAIL_BYTES, 0))
+                found_bytes += end - TAIL_BYTES - footer_length(file.read())
+    except (FileNotFoundError, UsageError):
+        return False
+    return found_bytes == size_bytes
+
+
+def _remove_abandoned(place: Path) -> None:
+    """Remove unfinished copies of readers that were killed, as far as this user may."""
+    for beside in place.glob(f"{_COPY}*{_UNFINISHED}"):
+        with contextlib.suppress(OSError):
+            if max(path.lstat().st_mtime for path in (beside, *beside.iterdir())) < time.time() - ABANDONED_S:
+                shutil.rmtree(beside)
+
+
 def _lay_out(source: SourceSubmission, results: Sequence[Result], target: Path, file_bytes: int) -> None:
-    """Write the joined files under another name, then rename: concurrent readers see all of them or none."""
-    beside = target.with_name(f"{target.name}.{os.urandom(4).hex()}.new")
+    """Write the joined files under another name, then rename: there are all of them or none.
+
+    That holds for concurrent readers, and after a loss of power for later ones.
+    """
+    beside = target.with_name(f"{target.name}.{os.urandom(4).hex()}{_UNFINISHED}")
     make_stored_folder(str(beside))
     reader = ResultReader(source)
-    roots = source.store.open().roots
     try:
         rest = list(results)
         number = 0
         while rest:
-            path = beside / f"{number:05d}.parquet"
-            with open(open_stored(str(path), os.O_WRONLY, roots), "wb") as file:
-                pieces: list[Piece] = []
-                written_bytes = taken_count = 0
-                for place in rest:
-                    if written_bytes >= file_bytes:
-                        break
-                    result = reader.read(place)
-                    length = footer_length(result[-TAIL_BYTES:])
-                    pieces.append(Piece(len(result), result[-TAIL_BYTES - length : -TAIL_BYTES]))
-                    file.write(result)
-                    written_bytes += len(result)
-                    taken_count += 1
-                file.write(join(pieces))
+            name = f"{source.folder}/{beside.name}/{number:05d}.parquet"
+            file = reader.store.open_writer(name, is_durable=source.store.is_durable)
+            try:
+                taken_count = _write_joined(file, reader, rest, file_bytes)
+                file.close()
+            finally:
+                file.abort()  # unless it is closed
             rest = rest[taken_count:]
             number += 1
-        beside.rename(target)
-    except BaseException:
+        if source.store.is_durable:
+            sync_path(str(beside))
+        os.rename(beside, target)
+    except BaseException as error:
         shutil.rmtree(beside, ignore_errors=True)
-        if target.exists():
-            return  # another reader was faster
-        raise
+        if not isinstance(error, OSError) or not _is_whole(target, sum(map(size_of, results))):
+            raise  # otherwise another reader was faster
+
+
+def _write_joined(file: ObjectWriter, reader: ResultReader, results: Sequence[Result], file_bytes: int) -> int:
+    """Write the first results as one Parquet file of about that many bytes; returns how many they are."""
+    pieces: list[Piece] = []
+    written_bytes = 0
+    for place in results:
+        if written_bytes >= file_bytes:
+            break
+        result = reader.read(place)
+        length = footer_length(result[-TAIL_BYTES:])
+        pieces.append(Piece(len(result), result[-TAIL_BYTES - length : -TAIL_BYTES]))
+        file.write(result)
+        written_bytes += len(result)
+    file.write(join(pieces))
+    return len(pieces)
