@@ -16,6 +16,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import apsw
 
@@ -79,6 +80,8 @@ class Committer:
         self._thread = threading.Thread(target=self._run, name="opsq-commit", daemon=True)
         self._is_busy = False
         self._commit_s = 0.0
+        self._copier = ThreadPoolExecutor(1, "opsq-log")
+        """Of its own: whatever else takes long in threads must not keep the log from being copied."""
         self._is_copying = False
         self._copied_bytes = 0
         self._restart_from_bytes = 0
@@ -115,9 +118,10 @@ class Committer:
                 self._work.put((self._commit, self._committed))
 
     def stop(self) -> None:
-        """Stop the helper thread; no commit may be in flight."""
+        """Stop the helper threads; no commit may be in flight."""
         self._work.put(None)
         self._thread.join()
+        self._copier.shutdown()
 
     # --- the helper thread --------------------------------------------------------------------------------
 
@@ -191,7 +195,7 @@ class Committer:
         elif is_long or left_bytes >= log.step_bytes:
             self._is_copying = True
             self._copied_bytes = wal_bytes
-            copying = self._loop.run_in_executor(None, log.copy)
+            copying = self._loop.run_in_executor(self._copier, log.copy)
             copying.add_done_callback(self._copied)
 
     def _restarted(self, error: Exception | None) -> None:

@@ -1,6 +1,7 @@
 """Background work: deletes the content of removed submissions, sweeps orphaned content, vacuums the database when idle.
 
-This file must not delay the event loop: everything that touches files runs in a thread, one job of each kind at a time.
+This file must not delay the event loop: everything that touches files runs in a thread. What asks the store has
+threads of its own, since a store may keep them for ever.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ import asyncio
 import logging
 import re
 import time
+from collections import deque
 from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 
 from opsq.content.content_store import Store
 from opsq.errors import OpsqError
@@ -25,6 +28,7 @@ EMPTY_AGES_COUNT = 30
 SWEEP_FIRST_S = 60.0
 SWEEP_EVERY_S = 6 * 3600.0
 IDLE_S = 10.0
+_STORE_THREADS_COUNT = 4
 _VACUUM_PAGES = 1024
 _VACUUM_LEAST_BYTES = 4 << 20
 _FOLDER = re.compile(r"[0-9a-f]{32}")
@@ -39,14 +43,20 @@ class Housekeeping:
         self._database = database
         self._store = store
         self._loop = loop
+        self._store_threads = ThreadPoolExecutor(_STORE_THREADS_COUNT, "opsq-store")
+        self._removed: deque[str] = deque()
+        self._deletes_count = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweep_at = time.monotonic() + SWEEP_FIRST_S
         self._is_sweeping = False
         self._is_vacuuming = False
 
     def delete_content(self, folders: list[str]) -> None:
-        """Delete the content of removed submissions, in a thread."""
-        self._start(self._delete(folders))
+        """Delete the content of removed submissions, a few at once and the others after them."""
+        self._removed.extend(folders)
+        for _ in range(min(_STORE_THREADS_COUNT - self._deletes_count, len(self._removed))):
+            self._deletes_count += 1
+            self._start(self._delete_removed())
 
     def tick(self, idle_s: float) -> None:
         """Start what is due; `idle_s` is the time since the last commit."""
@@ -69,11 +79,12 @@ class Housekeeping:
 
         Empty ones are kept longer (`EMPTY_AGES_COUNT`). Returns the count of those deleted.
         """
-        names = await self._loop.run_in_executor(None, self._old_folders, oldest_s)
+        names = await self._loop.run_in_executor(self._store_threads, self._old_folders, oldest_s)
         orphans = [
             name for name in names if submissions.by_request_key(self._database.reader, bytes.fromhex(name)) is None
         ]
-        await self._delete(orphans)
+        for orphan in orphans:
+            await self._delete(orphan)
         return len(orphans)
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
@@ -99,12 +110,18 @@ class Housekeeping:
         finally:
             self._is_vacuuming = False
 
-    async def _delete(self, folders: list[str]) -> None:
-        for folder in folders:
-            try:
-                await self._loop.run_in_executor(None, self._store.delete_folder, folder)
-            except (OpsqError, OSError) as error:
-                _log.warning("cannot delete content folder %s, will retry later: %s", folder, error)
+    async def _delete_removed(self) -> None:
+        try:
+            while self._removed:
+                await self._delete(self._removed.popleft())
+        finally:
+            self._deletes_count -= 1
+
+    async def _delete(self, folder: str) -> None:
+        try:
+            await self._loop.run_in_executor(self._store_threads, self._store.delete_folder, folder)
+        except (OpsqError, OSError) as error:
+            _log.warning("cannot delete content folder %s, will retry later: %s", folder, error)
 
     def _has_much_free(self) -> bool:
         free_bytes = self._database.free_bytes()

@@ -16,6 +16,8 @@ from opsq.content.local_store import LocalStore
 from opsq.daemon.housekeeping import EMPTY_AGES_COUNT, IDLE_S, Housekeeping
 from opsq.store.database import Database
 
+DEADLINE_S = 10.0
+
 
 class SlowStore:
     """Deletes when it is let."""
@@ -43,6 +45,28 @@ def test_stop_waits_for_what_is_being_deleted() -> None:
         assert store.deleted == ["a"]
 
     asyncio.run(work(SlowStore()))
+
+
+def test_deletions_that_hang_keep_no_other_work_from_threads(caplog: pytest.LogCaptureFixture) -> None:
+    """Copies of the log, backups and checks have theirs, however many submissions were removed."""
+
+    async def work(store: Any) -> None:
+        loop = asyncio.get_running_loop()
+        housekeeping = Housekeeping(None, store, loop)  # type: ignore[arg-type]  # not looked at
+        folders = [f"{number:032x}" for number in range(40)]
+        try:
+            for folder in folders:
+                housekeeping.delete_content([folder])
+                await asyncio.sleep(0)
+            assert await asyncio.wait_for(loop.run_in_executor(None, lambda: "done"), DEADLINE_S) == "done"
+            assert store.deleted == []
+        finally:
+            store.is_let.set()
+        await housekeeping.stop()
+        assert sorted(store.deleted) == folders
+
+    asyncio.run(work(SlowStore()))
+    assert caplog.text == ""
 
 
 def test_content_that_cannot_be_deleted_is_logged_and_the_next_goes(caplog: pytest.LogCaptureFixture) -> None:
