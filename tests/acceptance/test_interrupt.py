@@ -67,11 +67,11 @@ def test_interrupted_submit_leaves_nothing(queue):
     ) as process:
         process.stdin.write(b"some line\n" * 1_000_000)
         process.stdin.flush()
-        wait_until(lambda: len(os.listdir(content)) > 1, what="content is written")
+        wait_until(lambda: len(os.listdir(content)) > 2, what="content is written")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate()
     assert (process.returncode, out, err) == (130, b"", b"")
-    assert os.listdir(content) == ["store-id"]
+    assert sorted(os.listdir(content)) == ["store-id", "store-owner"]
     assert queue.ok("list").out == b""
 
 

@@ -7,7 +7,7 @@ from waiting import wait_until
 
 def content(queue):
     """The folders in the content store."""
-    return [name for name in os.listdir(queue.state_dir / "content") if name != "store-id"]
+    return [name for name in os.listdir(queue.state_dir / "content") if not name.startswith("store-")]
 
 
 def test_removed_submission_is_gone_with_its_content(queue):

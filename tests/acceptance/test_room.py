@@ -23,7 +23,7 @@ def queue(opsq):
 
 def folders(queue):
     """The content that is in the store."""
-    return [name for name in os.listdir(queue.state_dir / "content") if name != "store-id"]
+    return [name for name in os.listdir(queue.state_dir / "content") if not name.startswith("store-")]
 
 
 def wait_until_waiting(queue, count):

@@ -41,7 +41,7 @@ def left(opsq: Opsq) -> bytes:
 
 def contents(opsq: Opsq) -> list[str]:
     """The folders of content."""
-    return [name for name in os.listdir(opsq.state_dir / "content") if name != "store-id"]
+    return [name for name in os.listdir(opsq.state_dir / "content") if not name.startswith("store-")]
 
 
 # --- the round --------------------------------------------------------------------------------------------------------

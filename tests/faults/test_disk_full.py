@@ -141,7 +141,7 @@ def test_body_that_a_disk_cannot_hold_is_refused_over_http_and_nothing_is_left(s
                 for body in (b"line\n" * 4_000_000, iter([b"line\n" * 400_000] * 10)):  # its length is known, or not
                     reply = httpx.post(url, content=body, timeout=DEADLINE_S, trust_env=False)
                     assert (reply.status_code, reply.headers["content-type"]) == (507, "application/problem+json")
-                assert os.listdir(f"{settings.state_dir}/content") == ["store-id"]
+                assert sorted(os.listdir(f"{settings.state_dir}/content")) == ["store-id", "store-owner"]
                 assert httpx.post(url, content=b"line\n" * 9999, timeout=DEADLINE_S, trust_env=False).status_code == 201
             finally:
                 gateway.kill()
@@ -285,7 +285,7 @@ def test_start_on_a_full_disk_with_a_full_log_says_what_would_free_how_much(
     assert is_sound(settings)
 
 
-@pytest.mark.parametrize("missing", ["opsq.ballast", "content/store-id", "opsq.lock", "token"])
+@pytest.mark.parametrize("missing", ["opsq.ballast", "content/store-id", "content/store-owner", "opsq.lock", "token"])
 def test_start_without_a_single_block_starts_or_says_what_would_free_how_much(
     small_disk: Path | None, missing: str
 ) -> None:

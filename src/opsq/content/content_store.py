@@ -20,6 +20,8 @@ MARKER = "store-id"
 """The object by which a client verifies that it uses the same store as the daemon."""
 SHARED = "store-shared"
 """The object that says that several daemons have content there: nobody knows of all of it which is orphaned."""
+OWNER = "store-owner"
+"""The object that names the first queue with content there, by the identity of its file; empty, it names none."""
 
 
 class ObjectWriter(ABC):
@@ -166,6 +168,17 @@ class Store(ABC):
             marker = os.urandom(16).hex()
             self.write_object(MARKER, marker.encode(), is_durable=True)
             return marker
+
+    def claim(self, owner: str) -> None:
+        """Note that content of this queue is here, and if another was first, `share`; only a daemon calls this.
+
+        Of several that do so at once only the last is noted, so it is to be repeated before anything relies on it.
+        """
+        found = self.read_version(OWNER)
+        if found is None or not found[0]:
+            self.write_object(OWNER, owner.encode(), is_durable=True)
+        elif found[0] != owner.encode():
+            self.share()
 
     def share(self) -> None:
         """Note that content of several daemons may be here; only a daemon calls this."""

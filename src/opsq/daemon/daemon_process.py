@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from opsq.daemon.lifecycle import Ready
 from opsq.daemon.process_setup import collect_rarely, feed_watchdog, notify, raise_descriptors
-from opsq.errors import InvalidStrategy, OpsqError
+from opsq.errors import InvalidStrategy, OpsqError, StorageFull
 from opsq.settings import Settings
 from opsq.store.state_folder import make_state_dir
 
@@ -164,7 +164,7 @@ def _resources(settings: Settings) -> Iterator[_Resources]:
     from opsq.daemon import sockets
     from opsq.daemon.access_tokens import AccessTokens
     from opsq.daemon.replica_access import check_replica, release, take_ownership
-    from opsq.store import shard
+    from opsq.store import moved, shard
     from opsq.store.database import Database
 
     check_replica(settings)
@@ -186,6 +186,8 @@ def _resources(settings: Settings) -> Iterator[_Resources]:
         store.mark()
         if shard.number(database.reader) is not None:
             store.share()
+        with contextlib.suppress(StorageFull):  # it is done again before anything is swept
+            store.claim(moved.identity(database.reader).hex())
         store.set_group(os.stat(settings.state_dir).st_gid if settings.is_shared else None)
         bound = sockets.open_all(settings)
         for one in bound:

@@ -11,12 +11,13 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from opsq.content.content_store import Store
 from opsq.errors import OpsqError
-from opsq.store import submissions
+from opsq.store import moved, shard, submissions
 from opsq.store.database import Database
 
 ORPHAN_AGE_S = 24 * 3600.0
@@ -32,6 +33,8 @@ _STORE_THREADS_COUNT = 4
 _VACUUM_PAGES = 1024
 _VACUUM_LEAST_BYTES = 4 << 20
 _FOLDER = re.compile(r"[0-9a-f]{32}")
+
+_Found = TypeVar("_Found")
 
 _log = logging.getLogger("opsq.housekeeping")
 
@@ -79,10 +82,17 @@ class Housekeeping:
 
         Empty ones are kept longer (`EMPTY_AGES_COUNT`). Returns the count of those deleted.
         """
-        names = await self._loop.run_in_executor(self._store_threads, self._old_folders, oldest_s)
-        orphans = [
-            name for name in names if submissions.by_request_key(self._database.reader, bytes.fromhex(name)) is None
-        ]
+        reader = self._database.reader
+        if not await self._in_store_thread(self._is_ours, moved.identity(reader).hex()):
+            if shard.number(reader) is None:
+                _log.warning(
+                    "content that no submission names stays in %s, which another queue has used too: "
+                    "see `store` in opsq.toml(5)",
+                    self._store.url,
+                )
+            return 0
+        names = await self._in_store_thread(self._old_folders, oldest_s)
+        orphans = [name for name in names if submissions.by_request_key(reader, bytes.fromhex(name)) is None]
         for orphan in orphans:
             await self._delete(orphan)
         return len(orphans)
@@ -119,7 +129,7 @@ class Housekeeping:
 
     async def _delete(self, folder: str) -> None:
         try:
-            await self._loop.run_in_executor(self._store_threads, self._store.delete_folder, folder)
+            await self._in_store_thread(self._store.delete_folder, folder)
         except (OpsqError, OSError) as error:
             _log.warning("cannot delete content folder %s, will retry later: %s", folder, error)
 
@@ -127,13 +137,16 @@ class Housekeeping:
         free_bytes = self._database.free_bytes()
         return free_bytes >= max(_VACUUM_LEAST_BYTES, self._database.file_bytes() // 10)
 
-    def _old_folders(self, oldest_s: float) -> list[str]:
-        """Folders of submissions that were last written more than `oldest_s` seconds ago.
+    def _in_store_thread(self, work: Callable[..., _Found], *args: object) -> asyncio.Future[_Found]:
+        return self._loop.run_in_executor(self._store_threads, work, *args)
 
-        None in a store of several daemons: what is not of a submission here may be of one elsewhere.
-        """
-        if self._store.is_shared():
-            return []
+    def _is_ours(self, owner: str) -> bool:
+        """Whether what is not of a submission here cannot be of one elsewhere."""
+        self._store.claim(owner)
+        return not self._store.is_shared()
+
+    def _old_folders(self, oldest_s: float) -> list[str]:
+        """Folders of submissions that were last written more than `oldest_s` seconds ago."""
         now = time.time()
         found = []
         for name in self._store.folders():

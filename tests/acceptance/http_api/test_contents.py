@@ -48,7 +48,7 @@ def chunks(api, document):
 
 def folders(queue):
     """The content that is in the store."""
-    return [name for name in os.listdir(queue.state_dir / "content") if name != "store-id"]
+    return [name for name in os.listdir(queue.state_dir / "content") if not name.startswith("store-")]
 
 
 def consumed(queue, document, *command):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from daemons import DEADLINE_S, Client, connected, error_of, running, state_of
+from daemons import DEADLINE_S, Client, connected, end, error_of, running, state_of
 from opsq.content.store_kinds import open_store
 from opsq.daemon import lifecycle
 from opsq.daemon.housekeeping import Housekeeping
@@ -49,6 +49,28 @@ def submit(
     reply = client.ask(Submit(2, [NewSubmission(key, 10, attachment=attachment) for key in keys]))
     assert isinstance(reply, Submitted), reply
     return [created.submission_id for created in reply.created]
+
+
+def make_folder(path: Path, *, days: float = 2, is_empty: bool = False) -> None:
+    """A folder in the store, written so long ago."""
+    path.mkdir()
+    if not is_empty:
+        (path / "part-0").write_bytes(b"x")
+    for each in (*path.iterdir(), path):
+        os.utime(each, (time.time() - days * 24 * 3600,) * 2)
+
+
+def swept_count(settings: Settings) -> int:
+    """How many folders a sweep deletes for the queue of a daemon that has ended."""
+
+    async def sweep() -> int:
+        database = Database.open(Path(settings.database_path))
+        try:
+            return await Housekeeping(database, open_store(settings.store), asyncio.get_running_loop()).sweep()
+        finally:
+            database.close()
+
+    return asyncio.run(sweep())
 
 
 def test_backup_while_work_goes_on_can_be_restored(settings: Settings, runtime_dir: Path) -> None:
@@ -115,28 +137,49 @@ def test_sweep_deletes_old_content_that_no_submission_names(settings: Settings) 
         submit(client, request_key=known)
     lifecycle.stop(settings)
     content = Path(settings.state_dir, "content")
-    for name in (known.hex(), orphan.hex(), young.hex(), "not-ours"):
-        (content / name).mkdir()
-        (content / name / "part-0").write_bytes(b"x")
-    long_ago = time.time() - 48 * 3600
+    make_folder(content / young.hex(), days=0)
     for name in (known.hex(), orphan.hex(), "not-ours"):
-        os.utime(content / name / "part-0", (long_ago, long_ago))
-        os.utime(content / name, (long_ago, long_ago))
-
+        make_folder(content / name)
     for key, days in ((empty, 2), (forgotten, 60)):
-        (content / key.hex()).mkdir()
-        os.utime(content / key.hex(), (time.time() - days * 24 * 3600,) * 2)
-
-    async def sweep() -> int:
-        database = Database.open(Path(settings.database_path))
-        try:
-            return await Housekeeping(database, open_store(settings.store), asyncio.get_running_loop()).sweep()
-        finally:
-            database.close()
-
-    assert asyncio.run(sweep()) == 2
+        make_folder(content / key.hex(), days=days, is_empty=True)
+    assert swept_count(settings) == 2
     left = {path.name for path in content.iterdir() if path.is_dir()}
     assert left == {known.hex(), young.hex(), empty.hex(), "not-ours"}
+
+
+def test_content_of_another_queue_in_the_same_store_is_not_swept(
+    runtime_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without shard numbers: as two users have it whose settings name one store."""
+    key = os.urandom(16)
+    store = runtime_dir / "store"
+    with running(runtime_dir / "first", store=str(store)) as first, connected(first) as client:
+        submit(client, request_key=key)
+        make_folder(store / key.hex())
+        with running(runtime_dir / "second", store=str(store)) as second:
+            lifecycle.stop(second)
+        assert swept_count(second) == 0
+        assert (store / key.hex() / "part-0").exists()
+        assert "which another queue has used too" in caplog.text
+        lifecycle.stop(first)
+    make_folder(store / os.urandom(16).hex())
+    assert swept_count(first) == 0, "it may be of the second"
+
+
+def test_store_stays_that_of_a_queue_that_was_restored_elsewhere(settings: Settings, runtime_dir: Path) -> None:
+    known, orphan = os.urandom(16), os.urandom(16)
+    with connected(settings) as client:
+        submit(client, request_key=known)
+        (runtime_dir / "restored").mkdir(0o700)
+        assert isinstance(client.ask(Backup(3, str(runtime_dir / "restored/opsq.sqlite"))), Changed)
+    end(settings)
+    content = Path(settings.state_dir, "content")
+    for key in (known, orphan):
+        make_folder(content / key.hex())
+    with running(runtime_dir / "restored", store=str(content)) as restored:
+        lifecycle.stop(restored)
+    assert swept_count(restored) == 1
+    assert (content / known.hex()).exists()
 
 
 def test_log_stays_under_its_limit_with_a_reader_open_at_all_times(settings: Settings) -> None:

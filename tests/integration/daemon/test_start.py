@@ -53,7 +53,7 @@ def test_started_daemon_serves_from_a_private_folder(settings: Settings) -> None
     assert Path(settings.state_dir).stat().st_mode & 0o777 == 0o700
     assert Path(settings.socket).stat().st_mode & 0o777 == 0o600
     files = [path for path in Path(settings.state_dir).rglob("*") if path.is_file()]
-    assert {path.name for path in files} >= {"opsq.sqlite", "opsq.lock", "opsq.log", "store-id"}
+    assert {path.name for path in files} >= {"opsq.sqlite", "opsq.lock", "opsq.log", "store-id", "store-owner"}
     assert [path for path in files if path.stat().st_mode & 0o077] == []
 
 

@@ -50,6 +50,16 @@ def test_another_store_in_the_place_of_ours_is_noticed(tmp_path: Path) -> None:
         other.check_marker(marker)
 
 
+def test_store_is_shared_once_a_second_queue_has_claimed_it(store: LocalStore) -> None:
+    store.mark()
+    for owner in ("", "first", "first"):  # a file that could not be written yet has no identity
+        store.claim(owner)
+        assert not store.is_shared()
+    store.claim("second")
+    store.claim("first")
+    assert store.is_shared()
+
+
 def test_names_that_lead_out_of_the_store_are_refused(store: LocalStore) -> None:
     for name in ("../x", "a/../x", "/etc/passwd", "", ".", "a//b", "a\0"):
         for call in (store.path, store.size_bytes, store.delete_folder, store.create_folder):
