@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from opsq.content.content_store import Store
 from opsq.errors import OpsqError
-from opsq.store import moved, shard, submissions
+from opsq.store import moved, shard
 from opsq.store.database import Database
 
 ORPHAN_AGE_S = 24 * 3600.0
@@ -30,6 +30,9 @@ SWEEP_FIRST_S = 60.0
 SWEEP_EVERY_S = 6 * 3600.0
 IDLE_S = 10.0
 _STORE_THREADS_COUNT = 4
+_LOOKS_COUNT = 200
+"""After so many looks for a submission, a few milliseconds, others have their turn."""
+
 _VACUUM_PAGES = 1024
 _VACUUM_LEAST_BYTES = 4 << 20
 _FOLDER = re.compile(r"[0-9a-f]{32}")
@@ -40,12 +43,23 @@ _log = logging.getLogger("opsq.housekeeping")
 
 
 class Housekeeping:
-    """The background work of one daemon; all methods are called on its event loop."""
+    """The background work of one daemon; all methods are called on its event loop.
 
-    def __init__(self, database: Database, store: Store, loop: asyncio.AbstractEventLoop) -> None:
+    Args:
+        expects: whether this request key has made a submission, or may be about to; see `Engine.expects`.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        store: Store,
+        loop: asyncio.AbstractEventLoop,
+        expects: Callable[[bytes], bool],
+    ) -> None:
         self._database = database
         self._store = store
         self._loop = loop
+        self._expects = expects
         self._store_threads = ThreadPoolExecutor(_STORE_THREADS_COUNT, "opsq-store")
         self._removed: deque[str] = deque()
         self._deletes_count = 0
@@ -92,10 +106,14 @@ class Housekeeping:
                 )
             return 0
         names = await self._in_store_thread(self._old_folders, oldest_s)
-        orphans = [name for name in names if submissions.by_request_key(reader, bytes.fromhex(name)) is None]
-        for orphan in orphans:
-            await self._delete(orphan)
-        return len(orphans)
+        deleted_count = 0
+        for count, name in enumerate(names, 1):
+            if not self._expects(bytes.fromhex(name)):
+                await self._delete(name)
+                deleted_count += 1
+            if count % _LOOKS_COUNT == 0:
+                await asyncio.sleep(0)
+        return deleted_count
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
         task = self._loop.create_task(work)

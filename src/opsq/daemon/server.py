@@ -118,7 +118,7 @@ class Daemon:
             pulse_soon=self.pulse_soon,
         )
         self.flush_soon = self._delivery.flush_soon
-        self._housekeeping = Housekeeping(database, store, self.loop)
+        self._housekeeping = Housekeeping(database, store, self.loop, engine.expects)
         self._tls = tls
         self._listeners = Listeners(
             lambda is_tcp: Session(self, is_tcp=is_tcp),

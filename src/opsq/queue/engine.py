@@ -88,6 +88,10 @@ class Engine:
         """Hex request keys of submissions that are gone, whose content the driver is to delete; it empties the list."""
         return self._finisher.removed_content
 
+    def expects(self, request_key: bytes) -> bool:
+        """Whether this request has made a submission, or may be about to: it is being committed, or waits for room."""
+        return self._rooms.submitter.expects(request_key)
+
     @property
     def shard(self) -> int | None:
         """The number of the file among the shards of a queue, 0 to 1023; None: it has none."""

@@ -13,9 +13,12 @@ from pathlib import Path
 import pytest
 
 from daemons import DEADLINE_S, Client, connected, end, error_of, running, state_of
+from opsq.clock import now
 from opsq.content.store_kinds import open_store
 from opsq.daemon import lifecycle
 from opsq.daemon.housekeeping import Housekeeping
+from opsq.queue.engine import Engine
+from opsq.queue.policy import Policy
 from opsq.settings import Settings
 from opsq.store.database import Database
 from opsq.store.write_ahead_log import LIMIT_BYTES
@@ -65,8 +68,10 @@ def swept_count(settings: Settings) -> int:
 
     async def sweep() -> int:
         database = Database.open(Path(settings.database_path))
+        engine = Engine(database, Policy(), now())
         try:
-            return await Housekeeping(database, open_store(settings.store), asyncio.get_running_loop()).sweep()
+            store = open_store(settings.store)
+            return await Housekeeping(database, store, asyncio.get_running_loop(), engine.expects).sweep()
         finally:
             database.close()
 

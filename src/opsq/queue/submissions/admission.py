@@ -80,6 +80,15 @@ class Admission:
     def __len__(self) -> int:
         return len(self._line)
 
+    def has_waiting(self, request_key: bytes) -> bool:
+        """Whether a request waits for room. Cost: a look at each that waits."""
+        return any(
+            new.request_key == request_key
+            for waiting in self._line.values()
+            if isinstance(waiting.request, Submit)
+            for new in waiting.request.submissions
+        )
+
     @property
     def limit(self) -> int | None:
         """How many chunks may be unfinished; None: any number."""

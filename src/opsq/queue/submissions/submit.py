@@ -99,6 +99,10 @@ class Submitter:
         if new.after and self._known(new, now) is None:
             self._waiting.check(new)
 
+    def expects(self, request_key: bytes) -> bool:
+        """Whether a request has made a submission, or may be about to."""
+        return self._keys.holder(request_key, None) is not None or self._admission.has_waiting(request_key)
+
     def check_capacity(self, peer: Peer, request: CheckCapacity, now: Now) -> None:
         """Answer a producer whether there is room, before it writes content; none is reserved for it.
 

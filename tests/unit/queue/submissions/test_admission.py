@@ -68,6 +68,23 @@ def test_submission_over_the_limit_is_refused_and_says_how_much_is_there_and_all
     rig.submit(40)
 
 
+def test_request_is_expected_while_it_waits_and_is_committed_and_when_it_has_made_a_submission(rig: Rig) -> None:
+    """Until then the content that belongs to it must stay."""
+    assert not rig.engine.expects(b"o" * 16)
+    rig.submit(LIMIT)
+    sent = send(rig, 1)
+    key = sent[0].submissions[0].request_key  # type: ignore[union-attr]
+    assert not is_stored(rig, sent)
+    assert rig.engine.expects(key)
+    finish(rig, 1)
+    assert is_stored(rig, sent)
+    assert rig.engine.expects(key)
+    finish(rig, 1)
+    under_way = m.Submit(next(rig.ids), [m.NewSubmission(b"u" * 16, 1)])
+    rig.send(rig.connect(), under_way)
+    assert rig.engine.expects(b"u" * 16)
+
+
 def test_waiting_delayed_and_reserved_chunks_count_and_finished_ones_do_not(rig: Rig) -> None:
     rig.submit(30, delay_s=1e6)
     rig.submit(30, keep_on_dead=True)
