@@ -137,7 +137,11 @@ class TlsDoor:
                 self.refusals.note("accept", f"cannot accept a connection: {error}")
                 await asyncio.sleep(_PAUSE_S)
                 continue
-            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            try:
+                peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            except OSError:  # macOS has no options for a client that has gone
+                peer.close()
+                continue
             handshake = _Handshake(self, peer, format_address(*address[:2]))
             self._handshakes.add(handshake)
             if (refusal := self.quota.enter(handshake, is_tcp=True)) is not None:

@@ -136,13 +136,17 @@ def connected_socket(address: Address) -> socket.socket:
     if not isinstance(address, str):
         try:
             peer = socket.create_connection(address[:2], DIAL_S)
+            try:
+                peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            except OSError:  # macOS has no options for a connection that was reset
+                peer.close()
+                raise
         except OSError as error:
             raise Unreachable(
                 f"No daemon answers at {show_address(address)}: {error.strerror or error}.",
                 hint="Is it started with --listen?",
             ) from error
-        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return peer
     length = len(os.fsencode(address))
     if length > SOCKET_PATH_LIMIT_BYTES:
