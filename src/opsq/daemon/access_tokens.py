@@ -11,9 +11,9 @@ import os
 import secrets
 from pathlib import Path
 
-from opsq.daemon.file_stamps import FileStamps
+from opsq.daemon.reread_files import RereadFiles
 from opsq.daemon.tokens_file import TokenEntry, digest_of, entries, read_private
-from opsq.errors import NotPermitted, OpsqError, UsageError
+from opsq.errors import NotPermitted, UsageError
 from opsq.settings import Settings
 from opsq.store.database_file import cannot_open
 from opsq.users import open_file
@@ -41,8 +41,8 @@ class AccessTokens:
         self._settings = settings
         self._has_client_token = settings.source("client_token_file") != "default"
         _generate(settings.token_file)
-        self._stamps = FileStamps((settings.token_file, settings.client_token_file, settings.tokens_file))
-        self._entries = self._read()
+        paths = (settings.token_file, settings.client_token_file, settings.tokens_file)
+        self._entries = RereadFiles("the tokens", paths, self._read)
 
     def find(self, presented: str) -> TokenEntry:
         """The entry of a token that a client presents.
@@ -53,7 +53,7 @@ class AccessTokens:
         self.refresh()
         digest = digest_of(presented)
         found = None
-        for entry in self._entries:
+        for entry in self._entries.found:
             if hmac.compare_digest(entry.digest, digest):
                 found = entry
         if found is None:
@@ -65,23 +65,15 @@ class AccessTokens:
 
     def is_in_force(self, entry: TokenEntry) -> bool:
         """Whether a token that let somebody in still would, with the same roles."""
-        return entry in self._entries
+        return entry in self._entries.found
 
     def refresh(self) -> bool:
-        """Read the files again if one has changed; whether the tokens are others now.
-
-        What cannot be read changes nothing, and is logged: a mistake in a file shuts nobody out.
-        """
-        if not self._stamps.have_changed():
-            return False
-        try:
-            found = self._read()
-        except OpsqError as error:
-            _log.error("the tokens were not reloaded; the previous ones stay in force: %s", error)
-            return False
-        has_changed, self._entries = found != self._entries, found
+        """Read the files again if one has changed; whether the tokens are others now."""
+        before = self._entries.found
+        has_changed = self._entries.refresh() and before != self._entries.found
         if has_changed:
-            _log.info("the tokens have changed: %s", ", ".join(entry.name for entry in found) or "there are none")
+            names = ", ".join(entry.name for entry in self._entries.found)
+            _log.info("the tokens have changed: %s", names or "there are none")
         return has_changed
 
     def _read(self) -> list[TokenEntry]:

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from opsq.daemon.connection_quota import ConnectionQuota
-from opsq.daemon.file_stamps import FileStamps
 from opsq.daemon.refusal_log import RefusalLog
+from opsq.daemon.reread_files import RereadFiles
 from opsq.errors import NotPermitted, OpsqError, ProtocolError, TimedOut
 from opsq.settings import Settings
 from opsq.tls_files import identify, reading_ca
@@ -56,8 +56,7 @@ class ServerTls:
 
     def __init__(self, settings: Settings) -> None:
         self._files = TlsFiles(settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file)
-        self._stamps = FileStamps(self._files)
-        self._context = load_context(self._files)
+        self._context = RereadFiles("the TLS files", self._files, lambda: load_context(self._files))
 
     @property
     def wants_certificates(self) -> bool:
@@ -66,13 +65,9 @@ class ServerTls:
 
     def context(self) -> ssl.SSLContext:
         """The context by the files as they are now; if they cannot be read, as they were, and that is logged."""
-        if self._stamps.have_changed():
-            try:
-                self._context = load_context(self._files)
-                _log.info("the TLS certificate was reloaded from %s", self._files.cert)
-            except OpsqError as error:
-                _log.error("the TLS files were not reloaded; the previous ones stay in use: %s", error)
-        return self._context
+        if self._context.refresh():
+            _log.info("the TLS certificate was reloaded from %s", self._files.cert)
+        return self._context.found
 
 
 def load_context(files: TlsFiles) -> ssl.SSLContext:

@@ -150,7 +150,7 @@ def test_rotated_certificate_is_used_without_a_restart(runtime_dir: Path, pki: P
             now = served_certificate(settings)
             Path(pki.path("cert.pem")).write_text("no certificate")
             assert served_certificate(settings) == now
-        log_with(settings, "the previous ones stay in use")
+        log_with(settings, "the previous ones stay in force")
 
 
 def served_certificate(settings: Settings) -> str:
