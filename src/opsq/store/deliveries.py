@@ -17,16 +17,18 @@ from opsq.errors import VersionMismatch
 from opsq.users import open_file
 
 BUSY_MS = 10_000
-_SCHEMA = 1
-_TABLES = """
+_SCHEMA = 2
+_PROGRESS = """
 CREATE TABLE progress (
     id     INTEGER PRIMARY KEY CHECK (id = 1),
     cursor INTEGER,          -- NULL: nothing was read yet
     at     INTEGER NOT NULL, -- of the last event that was taken
     origin TEXT NOT NULL     -- random: makes the ids of messages differ from those of any other queue
 ) STRICT;
+"""
+_DELIVERY = """
 CREATE TABLE delivery (
-    id       INTEGER PRIMARY KEY,
+    id       INTEGER PRIMARY KEY AUTOINCREMENT, -- people type it: it must not become that of another
     target   TEXT NOT NULL,
     subject  TEXT NOT NULL,
     message  TEXT NOT NULL,
@@ -39,6 +41,14 @@ CREATE TABLE delivery (
 ) STRICT;
 CREATE INDEX delivery_waiting ON delivery (id) WHERE dead_at IS NULL;
 CREATE INDEX delivery_dead ON delivery (id) WHERE dead_at IS NOT NULL;
+"""
+_FROM_1 = f"""
+ALTER TABLE delivery RENAME TO delivery_1;
+DROP INDEX delivery_waiting;
+DROP INDEX delivery_dead;
+{_DELIVERY}
+INSERT INTO delivery SELECT * FROM delivery_1;
+DROP TABLE delivery_1;
 """
 
 
@@ -101,10 +111,13 @@ class Deliveries:
         found = self._connection.pragma("user_version")
         if found > _SCHEMA:
             raise VersionMismatch(f"{path} was written by a newer opsq.", hint="Use that, or move the file away.")
-        if not found:
-            self._connection.execute(_TABLES)
+        if found == 1:
+            self._connection.execute(_FROM_1)
+        elif not found:
+            self._connection.execute(_PROGRESS + _DELIVERY)
             sql = "INSERT INTO progress VALUES (1, NULL, 0, ?)"
             self._connection.execute(sql, (os.urandom(6).hex(),))
+        if found != _SCHEMA:
             self._connection.pragma("user_version", _SCHEMA)
 
     def close(self) -> None:
