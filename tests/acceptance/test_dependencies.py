@@ -64,6 +64,12 @@ def test_show_and_explain_say_what_is_waited_for(queue):
     }
 
 
+def test_json_names_no_submission_where_a_pair_is_waited_for(queue):
+    waiting = submit(queue, "--after", "batch=7")
+    [edge] = queue.ok("show", waiting, "--json").json["dependencies"]
+    assert (edge["on_submission_id"], edge["on_state"], edge["key"], edge["value"]) == (None, None, "batch", 7)
+
+
 @pytest.mark.parametrize(("policy", "found"), [("cancel", "cancelled"), ("run", "open"), ("keep", "blocked")])
 def test_failed_dependency(queue, policy, found):
     first = submit(queue)

@@ -89,6 +89,6 @@ def text_or_base64(content: bytes) -> dict[str, str]:
 
 
 def _as_json(name: str, given: Any) -> Any:
-    if name.endswith("_id"):
+    if name.endswith("_id") and given is not None:
         return str(given)
     return instant(given) if name.endswith("_at") else given

@@ -7,8 +7,8 @@ import pytest
 
 from opsq.documents.shape import text_or_base64
 from opsq.documents.strategies import LimitShape, PauseShape
-from opsq.documents.submissions import DeadShape, SubmissionShape
-from opsq.wire.messages import Backoff, DeadChunk, LimitState, PauseState, SubmissionState
+from opsq.documents.submissions import DeadShape, DependencyShape, SubmissionShape
+from opsq.wire.messages import Backoff, DeadChunk, DependencyEdge, LimitState, PauseState, SubmissionState
 
 
 def test_ids_and_instants_become_text() -> None:
@@ -26,6 +26,13 @@ def test_ids_and_instants_become_text() -> None:
         "offset": None,
         "length": None,
     }
+
+
+def test_id_that_is_not_there_stays_null() -> None:
+    edge = DependencyEdge(7, "blocked", None, "k", 1, None, "ended", "run", None)
+    assert DependencyShape.from_message(edge) == (
+        DependencyShape("7", "blocked", None, None, "k", 1, "ended", "run", None)
+    )
 
 
 def test_counts_and_names_lose_their_suffix() -> None:
