@@ -57,6 +57,13 @@ def test_cursor_file_goes_on_behind_what_was_printed(queue):
     assert queue("events", "--cursor-file", str(queue.folder / "none" / "seen")).status != 0
 
 
+def test_cursor_0_beside_a_cursor_file_is_refused_as_any_other(queue):
+    for cursor in ("0", "1"):
+        ran = queue("events", "--since", cursor, "--cursor-file", "seen")
+        assert (ran.status, ran.out) == (2, b"")
+        assert "--since and --cursor-file cannot be combined." in ran.err
+
+
 @pytest.mark.parametrize("word", ["-1", "hey", "9" * 30])
 def test_cursor_that_is_none_is_refused(queue, word):
     assert queue("events", f"--since={word}").status == 2

@@ -254,10 +254,13 @@ def now_ms() -> int:
 def exclude(**given: object) -> None:
     """Refuse more than one of these options; names are those of the options, with `_` for `-`.
 
+    None and False mean that an option is not given; 0 is a value.
+
     Raises:
         UsageError: several were; the message names two of them.
     """
-    found = ["--" + name.strip("_").replace("_", "-") for name, option in given.items() if option not in {None, False}]
+    options = [name for name, option in given.items() if option is not None and option is not False]
+    found = ["--" + name.strip("_").replace("_", "-") for name in options]
     if len(found) > 1:
         raise UsageError(f"{found[0]} and {found[1]} cannot be combined.")
 

@@ -102,6 +102,14 @@ def test_targets_that_cannot_be_are_exit_2(queue, options):
     assert queue("history", "export", *options).status == 2
 
 
+@pytest.mark.parametrize("after", ["0", "1"])
+def test_a_place_to_go_on_from_is_given_only_once(queue, after):
+    (queue.folder / "out").mkdir()
+    ran = queue("history", "export", "-o", "out", "--after", after, "--after-last")
+    assert ran.status == 2
+    assert "--after and --after-last cannot be combined." in ran.err
+
+
 def test_reader_that_goes_away_ends_the_export_silently(queue, worked):
     ran = queue.shell("opsq history export | head -1")
     assert (ran.status, ran.err, len(ran.lines)) == (0, "", 1)

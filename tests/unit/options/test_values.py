@@ -153,6 +153,12 @@ def test_two_options_that_exclude_each_other_are_both_named() -> None:
         values.exclude(per_file=True, lines=3)
 
 
+def test_0_is_a_value_that_other_options_are_excluded_by() -> None:
+    for nothing in (0, 0.0):
+        with pytest.raises(UsageError, match="--since and --cursor-file"):
+            values.exclude(since=nothing, cursor_file="seen")
+
+
 def test_durations_and_sizes_name_their_option() -> None:
     assert duration("--delay", "1.5s") == 1.5
     assert values.size("--bytes", "1K") == 1024
