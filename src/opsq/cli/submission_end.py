@@ -9,6 +9,7 @@ import contextlib
 import shlex
 import sys
 import time
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
@@ -33,6 +34,8 @@ _POLL_S = 0.5
 _LOOK_S = 2.0
 """How often to look off a terminal."""
 _SHOWN_COUNT = 10
+_ASKED_COUNT = 10_000
+"""Waits that are asked for at once; the daemon refuses more than its `PARKED_LIMIT` of one connection."""
 
 
 def wait_for(caller: Caller, submission_ids: list[SubmissionId], timeout_s: float | None) -> list[SubmissionState]:
@@ -170,9 +173,14 @@ def _wait(
     deadline: float | None,
     bars: _Bars,
 ) -> None:
-    asked = {daemon.next_id(): submission_id for submission_id in submission_ids}
-    daemon.send([Wait(request_id, submission_id) for request_id, submission_id in asked.items()])
-    while asked:
+    unasked = deque(submission_ids)
+    asked: dict[int, SubmissionId] = {}
+    while asked or unasked:
+        free_count = min(len(unasked), _ASKED_COUNT - len(asked))
+        waits = [Wait(daemon.next_id(), unasked.popleft()) for _ in range(free_count)]
+        asked.update((wait.id, SubmissionId(wait.submission_id)) for wait in waits)
+        if waits:
+            daemon.send(waits)
         pause_s = daemon.welcome.heartbeat_s
         if bars.wanted(ended):
             pause_s = min(pause_s, bars.poll_s)
@@ -188,7 +196,8 @@ def _wait(
                 submission_id = asked.pop(reply.id, None)
                 if submission_id is not None:
                     ended[submission_id] = reply.submission
-        if asked and deadline is not None and time.monotonic() >= deadline:
-            raise TimedOut(f"{counted(len(asked), 'submission')} had not ended in time.")
+        left_count = len(asked) + len(unasked)
+        if left_count and deadline is not None and time.monotonic() >= deadline:
+            raise TimedOut(f"{counted(left_count, 'submission')} had not ended in time.")
         if not replies:
             daemon.send([Heartbeat(daemon.next_id()), *(Show(daemon.next_id(), i) for i in bars.wanted(ended))])
