@@ -470,6 +470,23 @@ def test_dead_chunk_may_be_kept_and_left_out(opsq: Opsq):
     assert "1 of 4 chunks died" in ran.err
 
 
+def test_interrupt_after_a_dead_chunk_that_is_kept_ends_the_round_without_a_traceback(opsq: Opsq):
+    """The first leg of a stream has a dead chunk, and the next one has not come."""
+    words = ["run", "-", "-j1", "--bytes", "1M", "--max-attempts", "1", "--on-dead", "keep", "--", "grep", "^line 0$"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([PROGRAM, *words], env=opsq.environ, cwd=opsq.folder, bufsize=0, **pipes) as process:
+        rest = memoryview(lines(600_000))
+        while rest:
+            rest = rest[process.stdin.write(rest) :]
+        assert process.stdout.readline() == b"line 0\n"
+        wait_until(lambda: opsq("dead", "list").lines, DEADLINE_S, "a chunk has died")
+        process.send_signal(signal.SIGINT)
+        process.wait(DEADLINE_S)
+        err = process.stderr.read()
+    assert process.returncode == 130
+    assert b"Traceback" not in err
+
+
 def test_cancelled_round_exits_1(queue: Opsq):
     """Somebody else may end it."""
     queue.file("in", lines(3))

@@ -177,27 +177,31 @@ class RoundRun:
 
     def _deliver(self) -> None:
         try:
-            if self._json_sink is not None:
-                self._delivery.deliver(self._json_sink)
-                self._written_bytes = self._json_sink.written_bytes
-            else:
-                output = self._plan.output
-                with open_output(STDOUT if output is None else output) as out:
-                    sink = ByteSink(out, self._plan.shaping)
-                    self._delivery.deliver(sink)
-                self._written_bytes = sink.written_bytes
+            try:
+                self._write_results()
+            except WorkFailed:
+                if self._plan.is_keeping:
+                    self._delivery.pass_over()
+                raise
         except BrokenPipeError:
             self._is_reader_gone = True
             self._signals.stop(signal.SIGPIPE, is_urgent=True)
-        except WorkFailed as error:
-            if self._plan.is_keeping:
-                self._delivery.pass_over()
-            self._end_by(error)
         except Exception as error:  # noqa: BLE001  # reported when this thread was joined
             self._end_by(error)
         else:
             self._is_delivered = True
             self._signals.stop(0)
+
+    def _write_results(self) -> None:
+        if self._json_sink is not None:
+            self._delivery.deliver(self._json_sink)
+            self._written_bytes = self._json_sink.written_bytes
+        else:
+            output = self._plan.output
+            with open_output(STDOUT if output is None else output) as out:
+                sink = ByteSink(out, self._plan.shaping)
+                self._delivery.deliver(sink)
+            self._written_bytes = sink.written_bytes
 
     def _end_by(self, error: Exception) -> None:
         if not self._is_stopping:
