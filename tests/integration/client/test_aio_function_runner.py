@@ -6,6 +6,7 @@ And the round of a producer.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import shutil
 import sys
 import tempfile
@@ -19,8 +20,9 @@ import pytest
 import opsq
 from daemons import running
 from opsq.client.aio.queue import AsyncQueue
+from opsq.client.aio.submission import AsyncSubmission
 from opsq.client.core.outcome import Tally
-from opsq.errors import InvalidStrategy, UsageError, WorkFailed
+from opsq.errors import InvalidStrategy, Unreachable, UsageError, WorkFailed
 from opsq.settings import Settings
 
 DEADLINE_S = 180
@@ -313,6 +315,47 @@ def test_a_round_with_dead_chunks_raises_or_skips(settings: Settings) -> None:
             await worker
 
     run(settings, test)
+
+
+async def end_wait(queue: AsyncQueue, on_close: Any) -> str:
+    """Cancel the task that waits for the second result of a round; the state of its submission then."""
+    pair = {"interrupt": secrets.token_hex(8)}
+    results = queue.run([b"x", b"y"], on_close=on_close, metadata=pair)
+    first: asyncio.Future[bytes] = asyncio.ensure_future(anext(results))
+    async with queue.consumer() as consumer:
+        chunk = await anext(consumer.chunks(until_empty=False))
+        await chunk.complete(b"X")
+        assert await first == b"X"
+    second: asyncio.Future[bytes] = asyncio.ensure_future(anext(results))
+    await asyncio.sleep(0)
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    [found] = [found async for found in queue.submissions(metadata=pair)]
+    return found.state
+
+
+@pytest.mark.parametrize(("on_close", "state"), [("leave", "open"), ("cancel", "cancelled")])
+def test_a_round_whose_wait_is_cancelled_leaves_or_cancels(settings: Settings, on_close: Any, state: str) -> None:
+    async def test(queue: AsyncQueue) -> None:
+        assert await end_wait(queue, on_close) == state
+
+    run(settings, test)
+
+
+def test_a_round_that_cannot_be_cancelled_is_closed_and_logged(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def cancel(self: AsyncSubmission, reason: str) -> None:
+        raise Unreachable("The daemon has gone.")
+
+    async def test(queue: AsyncQueue) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(AsyncSubmission, "cancel", cancel)
+            assert await end_wait(queue, "cancel") == "open"
+
+    run(settings, test)
+    assert "could not be cancelled: The daemon has gone." in caplog.text
 
 
 @pytest.mark.parametrize(("on_close", "state"), [("leave", "open"), ("cancel", "cancelled")])

@@ -185,6 +185,22 @@ def test_a_stream_whose_submission_cannot_be_cancelled_is_closed_and_logged(
     assert f"Submission {stream.submission.id} could not be cancelled: The daemon has gone." in caplog.text
 
 
+@pytest.mark.parametrize(("on_close", "state"), [("leave", "open"), ("cancel", "cancelled")])
+def test_a_stream_whose_wait_is_interrupted_leaves_or_cancels(
+    queue: opsq.Queue, monkeypatch: pytest.MonkeyPatch, on_close: Any, state: str
+) -> None:
+    def interrupted(self: opsq.Submission, *, skip_dead: bool) -> Iterator[bytes]:
+        yield b"x"
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(opsq.Submission, "follow", interrupted)
+    with queue.run([b"x", b"y"], on_close=on_close) as stream:
+        assert next(stream) == b"x"
+        with pytest.raises(KeyboardInterrupt):
+            next(stream)
+    assert stream.submission.state().state == state
+
+
 def test_a_stream_that_has_ended_cancels_nothing(queue: opsq.Queue) -> None:
     with Worker(queue, lambda chunk: chunk.data), queue.run([b"x"], on_close="cancel") as stream:
         assert list(stream) == [b"x"]
@@ -208,6 +224,10 @@ def test_arguments_without_sense_are_refused(queue: opsq.Queue, arguments: dict[
     assert list(queue.submissions()) == []
 
 
-def test_a_result_of_another_format_is_told(queue: opsq.Queue) -> None:
-    with Worker(queue, lambda chunk: b"{"), pytest.raises(InputUnreadable, match="Line 1 is not the expected JSON"):
-        list(queue.run([1], serialisation="json"))
+def test_a_result_of_another_format_is_told_and_can_cancel(queue: opsq.Queue) -> None:
+    def work(chunk: opsq.Chunk) -> bytes:
+        return b"{" if chunk.index == 0 else opsq.Retry(delay_s=3600)
+
+    with Worker(queue, work), pytest.raises(InputUnreadable, match="Line 1 is not the expected JSON"):
+        list(queue.run([1, 2], serialisation="json", operations_per_chunk=1, on_close="cancel"))
+    assert [state.state for state in queue.submissions()] == ["cancelled"]

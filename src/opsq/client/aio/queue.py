@@ -27,7 +27,7 @@ from opsq.client.core.events import AsyncEventCalls
 from opsq.client.core.maintenance import AsyncMaintenanceCalls
 from opsq.client.core.operation_chunks import chunks_of
 from opsq.client.core.operations import formats
-from opsq.client.core.result_pages import CLOSED_REASON, NAMED_DEAD_COUNT, OnClose, check_on_close, failure
+from opsq.client.core.result_pages import CLOSED_REASON, NAMED_DEAD_COUNT, OnClose, check_on_close, failure, logged
 from opsq.client.core.schedules import AsyncScheduleCalls
 from opsq.client.core.transport import default_name
 from opsq.client.shards.dialling import dial_plain
@@ -131,9 +131,12 @@ class AsyncQueue(AsyncRules, AsyncScheduleCalls, AsyncEventCalls, AsyncMaintenan
         except WorkFailed as error:
             dead = await submission.first_dead(NAMED_DEAD_COUNT)
             raise failure(await submission.state(), dead, error) from error
-        except GeneratorExit:
+        except Unreachable:
+            raise  # as in `ResultStream`
+        except BaseException:
             if on_close == "cancel":
-                await submission.cancel(CLOSED_REASON)
+                with logged(submission.id):
+                    await submission.cancel(CLOSED_REASON)
             raise
 
     async def prepare(

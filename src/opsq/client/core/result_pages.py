@@ -5,6 +5,7 @@ This file does no I/O: it says what to ask for next and reads the answers, for b
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
@@ -13,7 +14,7 @@ import msgspec
 
 from opsq.client.core.arguments import converted
 from opsq.client.core.held_block import Result
-from opsq.errors import ContentMissing, DatabaseDamaged, NotFinished, NotFound, UsageError, WorkFailed
+from opsq.errors import ContentMissing, DatabaseDamaged, NotFinished, NotFound, OpsqError, UsageError, WorkFailed
 from opsq.ids import BLOCK_CHUNKS, mask_indexes
 from opsq.wire.messages import (
     DeadChunk,
@@ -197,6 +198,15 @@ def _malformed(submission_id: int, index: int) -> DatabaseDamaged:
         f"The result of chunk {submission_id}/{index} is malformed: something else than a result was sent.",
         hint="`opsq results --skip-bad`, or skip_bad=True in Python, leaves such chunks out.",
     )
+
+
+@contextlib.contextmanager
+def logged(submission_id: int) -> Iterator[None]:
+    """Log that a submission cannot be cancelled: whoever closed its stream is not to get that in place of the cause."""
+    try:
+        yield
+    except OpsqError as error:
+        logging.getLogger("opsq").warning("Submission %s could not be cancelled: %s", submission_id, error)
 
 
 def check_on_close(on_close: str) -> None:

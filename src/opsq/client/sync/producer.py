@@ -144,8 +144,9 @@ class Producer:
             result_serialisation: of the results; None: the same.
             operations_per_chunk: how many operations go into a chunk; the last one may have fewer.
             skip_dead: pass over chunks that died (with all their operations) instead of raising.
-            on_close: what becomes of the submission when the stream is closed before its end: "leave" it be, so that an
-                interrupt throws no work away (with a `unique_key`, the same call takes it up again), or "cancel" it.
+            on_close: what becomes of the submission when the stream is closed, interrupted or fails before its end:
+                "leave" it be, so that an interrupt throws no work away (with a `unique_key`, the same call takes it up
+                again), or "cancel" it.
             options: those of `submit`. With `skip_dead`, `on_dead` is "keep" unless it is given.
 
         Returns:

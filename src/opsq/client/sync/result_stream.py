@@ -6,14 +6,13 @@ as a whole.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Generator, Iterator
 from typing import Any, Self
 
 from opsq.client.core.operations import Decode
-from opsq.client.core.result_pages import CLOSED_REASON, NAMED_DEAD_COUNT, OnClose, failure
+from opsq.client.core.result_pages import CLOSED_REASON, NAMED_DEAD_COUNT, OnClose, failure, logged
 from opsq.client.sync.submission import Submission
-from opsq.errors import OpsqError, WorkFailed
+from opsq.errors import Unreachable, WorkFailed
 
 
 class ResultStream(Iterator[Any]):
@@ -59,10 +58,10 @@ def _results(
                 yield from decode(result)
     except WorkFailed as error:
         raise failure(submission.state(), submission.first_dead(NAMED_DEAD_COUNT), error) from error
-    except GeneratorExit:
+    except Unreachable:
+        raise  # nobody could be told
+    except BaseException:  # it was closed, or an interrupt or a failure ends it here: closing it later does nothing
         if on_close == "cancel":
-            try:
+            with logged(submission.id):
                 submission.cancel(CLOSED_REASON)
-            except OpsqError as error:  # nothing to raise to: the stream may be closed by the garbage collector
-                logging.getLogger("opsq").warning("Submission %s could not be cancelled: %s", submission.id, error)
         raise
