@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Unpack
 import msgspec
 
 from opsq import clock, traces
-from opsq.client.core import new_submission
-from opsq.client.core.arguments import check_result, converted
+from opsq.client.core import arguments, new_submission
+from opsq.client.core.arguments import converted
 from opsq.content.manifest import INLINE_LIMIT_BYTES, INLINE_LIMIT_COUNT, Content, encode
 from opsq.errors import AlreadyFinished, ChunkTooLarge, UsageError
 from opsq.ids import Handle, parse_handle
@@ -133,8 +133,7 @@ def complete(connection: DbConnection, chunk: ChunkBase | Handle | str, result: 
     """
     raw, dialect = _opened(connection)
     handle = _handle_of(chunk)
-    check_result(result)
-    result = converted("result", result, bytes, "bytes")
+    result = converted("result", arguments.result(result), bytes, "bytes")
     if len(result) > ROW_LIMIT_BYTES:
         raise ChunkTooLarge(
             f"The result has {counted(len(result), 'byte')}; a row of an outbox takes {ROW_LIMIT_BYTES}."

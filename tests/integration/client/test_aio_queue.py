@@ -197,6 +197,53 @@ def test_large_chunks_and_results_go_through_the_store(settings: Settings) -> No
     run(work())
 
 
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_result_in_a_buffer_is_taken_as_bytes(settings: Settings, size: int) -> None:
+    async def work() -> None:
+        async with connect(settings) as queue:
+            submission = await queue.submit([b"a", b"b"])
+            async with queue.consumer(f"SelectOnly(submission={submission.id}, OldestFirst)") as consumer:
+                buffer = bytearray(b"A" * size)
+                reservation = await consumer.reserve(1)
+                await reservation.complete([buffer])  # type: ignore[list-item]
+                buffer[:] = b"B" * size
+                async for chunk in consumer.chunks():
+                    await chunk.complete(memoryview(buffer))  # type: ignore[arg-type]
+            assert [result async for result in submission.results()] == [b"A" * size, b"B" * size]
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    "mistaken",
+    [
+        lambda one: one.complete((1, 2)),
+        lambda one: one.complete(run_s=-1.0),
+        lambda one: one.complete(exit_status=256),
+        lambda one: one.fail(ValueError("wrong")),
+        lambda one: one.fail(run_s="1 s"),
+        lambda one: one.fail(signal=1 << 70),
+    ],
+)
+def test_mistake_in_one_verdict_costs_no_other_and_leaves_the_chunk_without_one(
+    settings: Settings, mistaken: Callable[[Any], Any]
+) -> None:
+    async def work() -> None:
+        async with connect(settings) as queue:
+            submission = await queue.submit([b"a", b"b"])
+            async with queue.consumer(f"SelectOnly(submission={submission.id}, OldestFirst)", batch=2) as consumer:
+                chunks = consumer.chunks(overlapping=True)
+                first, second = await anext(chunks), await anext(chunks)
+                await first.complete(b"A")
+                with pytest.raises(UsageError):
+                    await mistaken(second)
+                await second.complete(b"B")
+                await consumer.flush()
+            assert [result async for result in submission.results()] == [b"A", b"B"]
+
+    run(work())
+
+
 def test_many_tasks_work_on_overlapping_chunks(settings: Settings) -> None:
     async def work() -> None:
         async with connect(settings) as queue, asyncio.TaskGroup() as tasks:

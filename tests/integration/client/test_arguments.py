@@ -129,6 +129,14 @@ CALLS: dict[tuple[str, str], Call] = {
     ("reserve", "count"): lambda queue, value: with_consumer(queue, lambda c: c.reserve(value).release()),
     ("reserve", "lease_s"): lambda queue, value: with_consumer(queue, lambda c: c.reserve(1).release(), lease_s=value),
     ("complete", "result"): lambda queue, value: with_chunk(queue, lambda chunk: chunk.complete(value)),
+    ("complete", "run_s"): lambda queue, value: with_chunk(queue, lambda chunk: chunk.complete(run_s=value)),
+    ("complete", "exit_status"): lambda queue, value: with_chunk(
+        queue, lambda chunk: chunk.complete(exit_status=value)
+    ),
+    **{
+        ("fail", name): lambda queue, value, name=name: with_chunk(queue, lambda chunk: chunk.fail(**{name: value}))
+        for name in ("reason", "run_s", "delay_s", "exit_status", "signal")
+    },
     ("extend", "lease_s"): lambda queue, value: with_chunk(queue, lambda chunk: chunk.extend(value)),
 }
 
@@ -164,6 +172,73 @@ def test_impossible_argument_is_refused_by_its_name(queue: Queue, call: str, arg
         except OpsqError as error:
             check(error, argument, value)
     assert queue.submit([]).state().state == "completed"
+
+
+IMPOSSIBLE: list[Callable[[Any], object]] = [
+    lambda one: one.complete("text"),
+    lambda one: one.complete((1, 2)),
+    lambda one: one.complete((object(), 0, 1)),
+    lambda one: one.complete(run_s=-1.0),
+    lambda one: one.complete(run_s="1 s"),
+    lambda one: one.complete(exit_status=256),
+    lambda one: one.complete(exit_status=object()),
+    lambda one: one.fail(ValueError("wrong")),
+    lambda one: one.fail(run_s=math.nan),
+    lambda one: one.fail(delay_s=-1),
+    lambda one: one.fail(exit_status=-9),
+    lambda one: one.fail(signal=1 << 70),
+]
+
+
+@pytest.mark.parametrize("mistaken", IMPOSSIBLE)
+def test_mistake_in_one_verdict_costs_no_other_and_leaves_the_chunk_without_one(
+    queue: Queue, mistaken: Callable[[Any], object]
+) -> None:
+    submission = queue.submit([b"a", b"b"])
+    with queue.consumer(f"SelectOnly(submission={submission.id}, OldestFirst)", batch=2) as consumer:
+        chunks = consumer.chunks(overlapping=True)
+        first, second = next(chunks), next(chunks)
+        first.complete(b"A")
+        with pytest.raises(UsageError):
+            mistaken(second)
+        assert not second.has_verdict
+        second.complete(b"B")
+        consumer.flush()
+    assert list(submission.results()) == [b"A", b"B"]
+
+
+@pytest.mark.parametrize(
+    "mistaken",
+    [
+        lambda one: one.complete([b"A", "text"]),
+        lambda one: one.complete([b"A", (1, 2)]),
+        lambda one: one.complete([b"A", b"B"], run_s=-1.0),
+        lambda one: one.fail(ValueError("wrong")),
+        lambda one: one.fail("wrong", delay_s=math.nan),
+    ],
+)
+def test_mistake_in_the_verdict_on_a_reservation_leaves_it_without_one(
+    queue: Queue, mistaken: Callable[[Any], object]
+) -> None:
+    submission = queue.submit([b"a", b"b"])
+    with queue.consumer(f"SelectOnly(submission={submission.id})") as consumer:
+        reservation = consumer.reserve(2)
+        with pytest.raises(UsageError):
+            mistaken(reservation)
+        reservation.complete([b"A", b"B"])
+        consumer.flush()
+    assert list(submission.results()) == [b"A", b"B"]
+
+
+def test_result_in_a_buffer_is_what_that_has_when_it_is_given(queue: Queue) -> None:
+    submission = queue.submit([b"a", b"b"])
+    buffer = bytearray(b"AAAA")
+    with queue.consumer(f"SelectOnly(submission={submission.id}, OldestFirst)") as consumer:
+        consumer.reserve(1).complete([buffer])  # type: ignore[list-item]
+        buffer[:] = b"BBBB"
+        for chunk in consumer.chunks():
+            chunk.complete(memoryview(buffer))  # type: ignore[arg-type]
+    assert list(submission.results()) == [b"AAAA", b"BBBB"]
 
 
 @pytest.mark.parametrize("value", [object(), 5, b"x", "a\0b", ["a"]])

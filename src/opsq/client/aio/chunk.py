@@ -80,8 +80,8 @@ class AsyncChunk(ChunkBase):
     ) -> None:
         """Report it as done; see `Chunk.complete`."""
         followers = await self.prepare(then) if then else []
-        self._take_verdict()
         run_s = self._run_s(run_s)
+        self._take_verdict()
         try:
             await self._consumer.complete_chunk(self._block, self._bit, result, run_s, exit_status, followers)
         finally:
@@ -98,9 +98,8 @@ class AsyncChunk(ChunkBase):
         signal: int | None = None,
     ) -> None:
         """Report that the attempt failed; see `Chunk.fail`."""
-        delay_s = delay("delay_s", delay_s)
+        failed = FailedRun(reason, exit_status, signal, self._run_s(run_s), delay("delay_s", delay_s), not retry)
         self._take_verdict()
-        failed = FailedRun(reason, exit_status, signal, self._run_s(run_s), delay_s, not retry)
         try:
             await self._consumer.fail_blocks([self._block], failed, 1 << self._bit)
         finally:
@@ -150,12 +149,19 @@ class AsyncReservation(ReservationBase):
     async def complete(self, results: Sequence[Result] | None = None, *, run_s: float = 0.0) -> None:
         """Report all as done; see `Reservation.complete`."""
         self._take_completion(results)
-        await self._consumer.complete_blocks(self.held_blocks, results, run_s)
+        try:
+            await self._consumer.complete_blocks(self.held_blocks, results, run_s)
+        finally:
+            self._note_verdict()
 
     async def fail(self, reason: str = "", *, delay_s: float | None = None, retry: bool = True) -> None:
         """Report that all attempts failed; see `Chunk.fail`."""
+        failed = FailedRun(reason, delay_s=delay("delay_s", delay_s), is_final=not retry)
         self._take_verdict()
-        await self._consumer.fail_blocks(self.held_blocks, FailedRun(reason, delay_s=delay_s, is_final=not retry))
+        try:
+            await self._consumer.fail_blocks(self.held_blocks, failed)
+        finally:
+            self._note_verdict()
 
     async def release(self) -> None:
         """Give all back; see `Reservation.release`."""

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from opsq.client.core.arguments import check_result, seconds
+from opsq.client.core import arguments
 from opsq.client.core.async_link import AsyncLink
 from opsq.client.core.consume_options import OnLost
 from opsq.client.core.consumer_base import CLOSE_S, Ask, ConsumerBase
@@ -91,7 +91,7 @@ class AsyncVerdictSender(ConsumerBase):
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Wait until every verdict is durable with the daemon; see `Consumer.flush`."""
-        timeout_s = seconds("timeout_s", timeout_s)
+        timeout_s = arguments.seconds("timeout_s", timeout_s)
         await self._flush()
         if not await self._link.wait_until(self._is_settled, timeout_s):
             raise TimedOut(f"Some verdicts were not acknowledged within {timeout_s:g} s.")
@@ -127,7 +127,7 @@ class AsyncVerdictSender(ConsumerBase):
         then: list[NewSubmission],
     ) -> None:
         """See `AsyncChunk.complete`."""
-        check_result(result)
+        result = arguments.result(result)
         if len(result) > RESULT_INLINE_BYTES:
             result = await self._store_result(block, bit, result)
         self._verdicts.complete(
@@ -139,8 +139,7 @@ class AsyncVerdictSender(ConsumerBase):
         self, blocks: Sequence[HeldBlock], results: Sequence[Result] | None, run_s: float
     ) -> None:
         """See `AsyncReservation.complete`."""
-        for result in results or ():
-            check_result(result)
+        results = None if results is None else [arguments.result(result) for result in results]
         if results is not None and max(map(len, results), default=0) > RESULT_INLINE_BYTES:
             results = await self._store_results(blocks, results)
         self._enter_completed(blocks, results, run_s)

@@ -12,7 +12,10 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import msgspec
+
 from opsq.errors import UsageError
+from opsq.wire.messages import ResultPlace
 
 T = TypeVar("T")
 
@@ -62,10 +65,22 @@ def delay(name: str, value: Any) -> float | None:
     return None if value is None else converted(name, value, _delay, "seconds from 0 to 10⁹, or None")
 
 
-def check_result(result: Any) -> None:
-    """Refuse what is no result: its bytes, or the place where they are stored."""
-    if not isinstance(result, bytes | bytearray | memoryview | tuple):
-        raise UsageError(f"The result is {type(result).__name__}; it must be bytes.", hint="text.encode() makes them.")
+def result(value: Any) -> bytes | ResultPlace:
+    """What is the result of a chunk: its bytes, of which a buffer gives those it has now, or where they are stored."""
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, tuple):
+        return converted("result", value, _place, "bytes, or the place where they are stored")
+    raise UsageError(f"The result is {type(value).__name__}; it must be bytes.", hint="text.encode() makes them.")
+
+
+def reason(value: Any) -> str:
+    """An argument that says to people why an attempt failed."""
+    if not isinstance(value, str):
+        raise UsageError(f"The reason is {type(value).__name__}; it must be text.", hint="str(error) makes it.")
+    return value
 
 
 def _path(value: Any) -> str:
@@ -73,6 +88,11 @@ def _path(value: Any) -> str:
     if not isinstance(text, str) or "\0" in text:
         raise ValueError(text)
     return text
+
+
+def _place(value: Any) -> ResultPlace:
+    place: ResultPlace = msgspec.msgpack.decode(msgspec.msgpack.encode(value), type=ResultPlace)
+    return place
 
 
 def _delay(value: Any) -> float:

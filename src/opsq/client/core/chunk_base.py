@@ -10,6 +10,7 @@ import time
 from abc import ABC, abstractmethod
 
 from opsq import traces
+from opsq.client.core.arguments import delay
 from opsq.client.core.held_block import HeldBlock
 from opsq.errors import UsageError
 from opsq.ids import Handle, SubmissionId
@@ -107,4 +108,5 @@ class ChunkBase(ABC):
 
     def _run_s(self, run_s: float | None) -> float:
         """A run time as given, else that since it was handed out, in seconds."""
-        return time.monotonic() - self._started_at if run_s is None else run_s
+        given_s = delay("run_s", run_s)
+        return time.monotonic() - self._started_at if given_s is None else given_s

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from opsq.client.core.arguments import converted
+from opsq.client.core.arguments import converted, delay
 from opsq.client.core.consume_options import OnLost
 from opsq.client.core.held_block import HeldBlock, Lost, Result
 from opsq.client.core.ledger import Ledger
@@ -150,12 +150,13 @@ class ConsumerBase(ABC):
 
     def _enter_completed(self, blocks: Sequence[HeldBlock], results: Sequence[Result] | None, run_s: float) -> None:
         """Enter that all chunks of some blocks are done."""
+        whole_s = delay("run_s", run_s) or 0.0
         first = 0
         with self._lock:
             for block in blocks:
                 count = block.granted.bit_count()
                 part = None if results is None else results[first : first + count]
-                self._verdicts.complete(block, block.granted, part, run_s=run_s / len(blocks))
+                self._verdicts.complete(block, block.granted, part, run_s=whole_s / len(blocks))
                 first += count
 
     def _enter_failed(self, blocks: Sequence[HeldBlock], failed: FailedRun, mask: int | None) -> None:

@@ -54,3 +54,7 @@ class ReservationBase:
         if self._has_verdict:
             raise UsageError("This reservation already has a verdict.")
         self._has_verdict = True
+
+    def _note_verdict(self) -> None:
+        """One that raised before it was entered, for a mistake in it, is none."""
+        self._has_verdict = not any(block.open for block in self.held_blocks)

@@ -12,11 +12,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from opsq.client.core import arguments
 from opsq.client.core.held_block import HeldBlock, Result
 from opsq.client.core.ledger import Ledger
 from opsq.errors import Conflict, NotFound, OpsqError, StorageFull, UsageError
 from opsq.ids import mask_indexes
 from opsq.units import counted
+from opsq.wire.impossible_fields import checked
 from opsq.wire.messages import (
     NO_RESULTS,
     Complete,
@@ -112,8 +114,10 @@ class VerdictBatch:
             then: follow-ups, of one chunk.
 
         Raises:
-            UsageError: there are not as many results as chunks.
+            UsageError: there are not as many results as chunks, or the exit status is none; nothing is entered.
         """
+        if exit_status is not None:
+            checked(Completion(block.name(mask), exit_status=exit_status))
         if results is not None and len(results) != mask.bit_count():
             raise UsageError(f"Got {counted(len(results), 'result')} for {counted(mask.bit_count(), 'chunk')}.")
         live = mask & block.open
@@ -145,13 +149,18 @@ class VerdictBatch:
                     self.buffered_bytes += len(result)
 
     def fail(self, block: HeldBlock, mask: int, failed: FailedRun) -> None:
-        """Enter that the attempt at these chunks failed; of a long reason the end is kept."""
+        """Enter that the attempt at these chunks failed; of a long reason the end is kept.
+
+        Raises:
+            UsageError: that cannot be said of an attempt; nothing is entered.
+        """
         live = mask & block.open
-        block.open ^= live
         if live:
             # Half a surrogate pair, as names of files may have, is text that cannot be sent.
-            reason = failed.reason.encode(errors="backslashreplace").decode()[-_REASON_LIMIT:]
-            self._failures.append((block, live, Failure(block.name(live), reason, *failed[1:])))
+            reason = arguments.reason(failed.reason).encode(errors="backslashreplace").decode()[-_REASON_LIMIT:]
+            failure = checked(Failure(block.name(live), reason, *failed[1:]))
+            block.open ^= live
+            self._failures.append((block, live, failure))
             self.buffered_count += live.bit_count()
 
     def release(self, block: HeldBlock, mask: int) -> None:

@@ -5,7 +5,6 @@ Both only carry what was granted and pass verdicts on; what is held and what is 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -109,8 +108,8 @@ class Chunk(ChunkBase):
             OpsqError: an earlier report could not be delivered.
         """
         followers = self.prepare(then) if then else []
+        run_s = self._run_s(run_s)
         self._take_verdict()
-        run_s = time.monotonic() - self._started_at if run_s is None else run_s
         try:
             self._consumer.complete_chunk(self._block, self._bit, result, run_s, exit_status, followers)
         finally:
@@ -140,9 +139,8 @@ class Chunk(ChunkBase):
             UsageError: it has a verdict already, or a value is out of its range.
             OpsqError: an earlier report could not be delivered.
         """
-        delay_s = delay("delay_s", delay_s)
+        failed = FailedRun(reason, exit_status, signal, self._run_s(run_s), delay("delay_s", delay_s), not retry)
         self._take_verdict()
-        failed = FailedRun(reason, exit_status, signal, self._run_s(run_s), delay_s, not retry)
         try:
             self._consumer.fail_blocks([self._block], failed, 1 << self._bit)
         finally:
@@ -202,12 +200,19 @@ class Reservation(ReservationBase):
             UsageError: there are not as many results as chunks, or the reservation already has a verdict.
         """
         self._take_completion(results)
-        self._consumer.complete_blocks(self.held_blocks, results, run_s)
+        try:
+            self._consumer.complete_blocks(self.held_blocks, results, run_s)
+        finally:
+            self._note_verdict()
 
     def fail(self, reason: str = "", *, delay_s: float | None = None, retry: bool = True) -> None:
         """Report that all attempts failed; see `Chunk.fail`."""
+        failed = FailedRun(reason, delay_s=delay("delay_s", delay_s), is_final=not retry)
         self._take_verdict()
-        self._consumer.fail_blocks(self.held_blocks, FailedRun(reason, delay_s=delay_s, is_final=not retry))
+        try:
+            self._consumer.fail_blocks(self.held_blocks, failed)
+        finally:
+            self._note_verdict()
 
     def release(self) -> None:
         """Give all back; no attempt is counted.

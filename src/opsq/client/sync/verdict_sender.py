@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Self
 
-from opsq.client.core.arguments import check_result, seconds
+from opsq.client.core import arguments
 from opsq.client.core.consume_options import OnLost
 from opsq.client.core.consumer_base import CLOSE_S, Ask, ConsumerBase
 from opsq.client.core.content_access import Contents
@@ -100,7 +100,7 @@ class VerdictSender(ConsumerBase):
     ) -> None:
         """See `Chunk.complete`."""
         if type(result) is not bytes:  # the common case costs no call
-            check_result(result)
+            result = arguments.result(result)
         if len(result) > RESULT_INLINE_BYTES:
             result = self._store_result(block, bit, result)
         with self._lock:
@@ -111,8 +111,7 @@ class VerdictSender(ConsumerBase):
 
     def complete_blocks(self, blocks: Sequence[HeldBlock], results: Sequence[Result] | None, run_s: float) -> None:
         """See `Reservation.complete`."""
-        for result in results or ():
-            check_result(result)
+        results = None if results is None else [arguments.result(result) for result in results]
         if results is not None and max(map(len, results), default=0) > RESULT_INLINE_BYTES:
             results = self._store_results(blocks, results)
         self._enter_completed(blocks, results, run_s)
@@ -177,7 +176,7 @@ class VerdictSender(ConsumerBase):
             TimedOut: it was not within `timeout_s` seconds (None: waits without limit).
             OpsqError: a report could not be delivered; its chunks will be offered again.
         """
-        timeout_s = seconds("timeout_s", timeout_s)
+        timeout_s = arguments.seconds("timeout_s", timeout_s)
         self._flush()
         if not self._link.wait_until(self._is_settled, timeout_s):
             raise TimedOut(f"Some verdicts were not acknowledged within {timeout_s:g} s.")
