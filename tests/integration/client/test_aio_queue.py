@@ -338,6 +338,91 @@ def test_chunks_are_reserved_by_several_calls_at_once_and_by_their_strategies(se
     run(work())
 
 
+def test_reserve_that_is_cancelled_when_its_chunks_arrive_gives_them_back(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have arrived, and the task that waits for them is cancelled in the same turn of the event loop."""
+
+    async def work() -> None:
+        async with connect(settings) as queue, queue.consumer() as first, queue.consumer() as second:
+            submission = await queue.submit([b"a"])
+            strategy = f"SelectOnly(submission={submission.id})"
+            waiting = asyncio.create_task(first.reserve_chunks(1, strategy=strategy))
+            receive = first._link._received
+
+            def received(replies: list[m.Reply]) -> None:
+                receive(replies)
+                if any(isinstance(reply, m.Reserved) for reply in replies):
+                    waiting.cancel()
+
+            monkeypatch.setattr(first._link, "_received", received)
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            assert len(await second.reserve_chunks(1, strategy=strategy, wait_s=30.0)) == 1
+
+    run(work())
+
+
+def test_reserve_of_a_submission_that_is_not_known_any_more_gives_its_chunks_back(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def describe(submission_id: int) -> m.SubmissionContent:
+        raise NotFound("It was removed.")
+
+    async def work() -> None:
+        async with connect(settings) as queue, queue.consumer() as first, queue.consumer() as second:
+            submission = await queue.submit([b"a"])
+            strategy = f"SelectOnly(submission={submission.id})"
+            monkeypatch.setattr(first, "describe", describe)
+            with pytest.raises(NotFound):
+                await first.reserve_chunks(1, strategy=strategy)
+            assert len(await second.reserve_chunks(1, strategy=strategy, wait_s=30.0)) == 1
+
+    run(work())
+
+
+def test_want_that_is_cancelled_before_it_is_sent_may_be_repeated(settings: Settings) -> None:
+    """Results are being synced while it waits to be sent."""
+
+    async def work() -> None:
+        async with connect(settings) as queue:
+            submission = await queue.submit([b"a"])
+            async with queue.consumer(f"SelectOnly(submission={submission.id})") as consumer:
+                async with consumer._syncing:
+                    wanting = asyncio.create_task(consumer.want(1))
+                    await asyncio.sleep(0)
+                    wanting.cancel()
+                    with pytest.raises(asyncio.CancelledError):
+                        await wanting
+                await consumer.want(1)
+                assert await consumer._link.wait_until(consumer._has_news, 30.0)
+                assert await consumer.take() is not None
+
+    run(work())
+
+
+def test_take_that_is_cancelled_gives_its_chunk_back(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for word of what was begun to be sent."""
+
+    async def work() -> None:
+        async with connect(settings) as queue, queue.consumer() as second:
+            submission = await queue.submit([b"a"])
+            strategy = f"SelectOnly(submission={submission.id})"
+            async with queue.consumer(strategy) as first:
+                await first.want(1)
+                await first._link.wait_until(first._has_news)
+                with monkeypatch.context() as patch:
+                    patch.setattr(first._link, "drained", asyncio.Event().wait)
+                    taking = asyncio.create_task(first.take())
+                    await asyncio.sleep(0)
+                    taking.cancel()
+                    with pytest.raises(asyncio.CancelledError):
+                        await taking
+                assert len(await second.reserve_chunks(1, strategy=strategy, wait_s=30.0)) == 1
+
+    run(work())
+
+
 def test_shared_chunk_goes_to_others_and_may_still_be_completed(settings: Settings) -> None:
     async def work() -> None:
         lost: list[Lost] = []

@@ -6,7 +6,7 @@ This file decides what to reserve and when, and waits for it; verdicts are sent 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec.structs import replace
@@ -22,6 +22,7 @@ from opsq.wire.messages import CancelWait, Reserve
 
 if TYPE_CHECKING:
     from opsq.client.core.consume_options import AsyncRunOptions
+    from opsq.client.core.held_block import HeldBlock
     from opsq.client.core.outcome import Tally
     from opsq.serialisation import Serialisation
 
@@ -72,11 +73,15 @@ class AsyncConsumer(AsyncVerdictSender):
         """
         request = self._new_reserve(count, wait_s, until_empty=False)
         reserved = await self._reserved_by(request if strategy is None else replace(request, strategy=str(strategy)))
-        return [
-            AsyncChunk(self, block, bit, await self.describe(block.submission_id))
-            for block in reserved.held_blocks
-            for bit in mask_indexes(0, block.granted)
-        ]
+        try:
+            return [
+                AsyncChunk(self, block, bit, await self.describe(block.submission_id))
+                for block in reserved.held_blocks
+                for bit in mask_indexes(0, block.granted)
+            ]
+        except BaseException:
+            self._let_go(reserved.held_blocks)
+            raise
 
     async def reserve(self, count: int, *, wait_s: float | None = 0.0, until_empty: bool = False) -> AsyncReservation:
         """Reserve up to `count` chunks at once, as one reservation; see `Consumer.reserve`."""
@@ -110,8 +115,13 @@ class AsyncConsumer(AsyncVerdictSender):
         """Have chunks reserved ahead, unless a reserve is on its way; see `Consumer.want`."""
         if self._ask is None and not self._is_stopping and time.monotonic() >= self._ask_at:
             self.is_ended = False
-            self._ask = Ask(self._new_reserve(count or self._prefetch.next_count(), wait_s, until_empty))
-            await self._flush(self._ask)
+            ask = self._ask = Ask(self._new_reserve(count or self._prefetch.next_count(), wait_s, until_empty))
+            try:
+                await self._flush(ask)
+            except BaseException:
+                if self._ask is ask and ask.request.id not in self._asks:  # it was not sent, and never will be
+                    self._ask = None
+                raise
 
     async def take(self) -> AsyncChunk | None:
         """The next chunk that was reserved ahead; see `Consumer.take`."""
@@ -120,12 +130,17 @@ class AsyncConsumer(AsyncVerdictSender):
         if taken is None:
             return None
         self._prefetch.count_taken()
+        block, bit = taken
         is_fresh, self._is_fresh = self._is_fresh, False
-        if is_fresh:
-            await self._flush()
-        else:
-            self._flush_within(FLUSH_S)
-        return AsyncChunk(self, *taken, await self.describe(taken[0].submission_id))
+        try:
+            if is_fresh:
+                await self._flush()
+            else:
+                self._flush_within(FLUSH_S)
+            return AsyncChunk(self, block, bit, await self.describe(block.submission_id))
+        except BaseException:
+            self._let_go([block], 1 << bit)
+            raise
 
     async def run_each_chunk(
         self,
@@ -214,10 +229,17 @@ class AsyncConsumer(AsyncVerdictSender):
         try:
             await self._flush(ask)
             await self._link.wait_until(ask.is_over)
-        finally:
+        except BaseException:
             if self._asks.pop(ask.request.id, None) is not None and not self._link.is_closed:
                 self._link.send([CancelWait(ask.request.id)])  # what comes now is given back
+            self._let_go(ask.blocks)
+            raise
         return self._reservation(ask)
+
+    def _let_go(self, blocks: Sequence[HeldBlock], mask: int | None = None) -> None:
+        """Give back what has come and nobody gets, all of the blocks or a part: heartbeats would keep it reserved."""
+        self._enter_released(blocks, mask)
+        self._flush_within(0.0)
 
     def _reservation(self, ask: Ask) -> AsyncReservation:
         if ask.error is not None:
