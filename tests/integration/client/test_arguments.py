@@ -210,6 +210,27 @@ def test_mistake_in_one_verdict_costs_no_other_and_leaves_the_chunk_without_one(
 @pytest.mark.parametrize(
     "mistaken",
     [
+        lambda consumer: consumer.reserve(1 << 70),
+        lambda consumer: consumer.reserve(object()),
+        lambda consumer: consumer.reserve(1, wait_s="1 s"),
+    ],
+)
+def test_mistake_in_a_reserve_costs_no_verdict(queue: Queue, mistaken: Callable[[Any], object]) -> None:
+    submission = queue.submit([b"a", b"b"], max_attempts=1, on_dead="keep")
+    with queue.consumer(f"SelectOnly(submission={submission.id}, OldestFirst)", batch=2) as consumer:
+        chunks = consumer.chunks(overlapping=True)
+        first, second = next(chunks), next(chunks)
+        first.complete(b"A")
+        second.fail("no good")
+        with pytest.raises(UsageError):
+            mistaken(consumer)
+        consumer.flush()
+    assert list(submission.results(skip_dead=True)) == [b"A"]
+
+
+@pytest.mark.parametrize(
+    "mistaken",
+    [
         lambda one: one.complete([b"A", "text"]),
         lambda one: one.complete([b"A", (1, 2)]),
         lambda one: one.complete([b"A", b"B"], run_s=-1.0),

@@ -9,8 +9,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from msgspec.structs import replace
-
 from opsq.client.aio.chunk import AsyncChunk, AsyncReservation
 from opsq.client.aio.verdict_sender import AsyncVerdictSender
 from opsq.client.core import arguments
@@ -71,8 +69,8 @@ class AsyncConsumer(AsyncVerdictSender):
         Raises:
             UsageError, OpsqError: see `Consumer.reserve`.
         """
-        request = self._new_reserve(count, wait_s, until_empty=False)
-        reserved = await self._reserved_by(request if strategy is None else replace(request, strategy=str(strategy)))
+        request = self._new_reserve(count, wait_s, until_empty=False, strategy=strategy)
+        reserved = await self._reserved_by(request)
         try:
             return [
                 AsyncChunk(self, block, bit, await self.describe(block.submission_id))

@@ -22,6 +22,7 @@ from opsq.client.core.pending_requests import id_of
 from opsq.client.core.prefetch import Prefetch
 from opsq.client.core.verdict_batch import UNANSWERED_LIMIT_COUNT, FailedRun, VerdictBatch
 from opsq.errors import OpsqError, Refused, StorageFull, UsageError
+from opsq.wire.impossible_fields import checked
 from opsq.wire.messages import ChunkMask, Draining, ErrorReply, HeldChunks, Reply, Request, Reserve, Reserved, Revoked
 
 if TYPE_CHECKING:
@@ -179,8 +180,14 @@ class ConsumerBase(ABC):
 
     # --- what is sent -------------------------------------------------------------------------------------------------
 
-    def _new_reserve(self, count: int, wait_s: float | None, until_empty: bool) -> Reserve:
-        return Reserve(self._next_id(), count, self.strategy, wait_s, self._lease_s, until_empty)
+    def _new_reserve(self, count: int, wait_s: float | None, until_empty: bool, strategy: object = None) -> Reserve:
+        """A reserve that can be sent: one that cannot would cost the verdicts that travel with it.
+
+        Raises:
+            UsageError: an argument is none.
+        """
+        wanted = self.strategy if strategy is None else str(strategy)
+        return checked(Reserve(self._next_id(), count, wanted, wait_s, self._lease_s, until_empty))
 
     def _take_requests(self, ask: Ask | None) -> tuple[list[Request], set[int]]:
         """All verdicts, and with them a reserve; and the submissions whose results have to be synced before."""
