@@ -22,7 +22,7 @@ from daemons import running
 from opsq.client.aio.queue import AsyncQueue
 from opsq.client.aio.submission import AsyncSubmission
 from opsq.client.core.outcome import Tally
-from opsq.errors import InvalidStrategy, Unreachable, UsageError, WorkFailed
+from opsq.errors import InvalidStrategy, StoreNotVisible, Unreachable, UsageError, WorkFailed
 from opsq.settings import Settings
 
 DEADLINE_S = 180
@@ -201,6 +201,21 @@ def test_cancelling_gives_all_back(settings: Settings) -> None:
                 await task
             state = await submission.state()
             assert (state.reserved_count, state.delayed_count, state.dead_count) == (0, 0, 0)
+
+    run(settings, test)
+
+
+def test_what_ends_a_run_is_raised_and_not_what_follows_from_it(settings: Settings) -> None:
+    async def test(queue: AsyncQueue) -> None:
+        await queue.submit([b"a"])
+
+        async def work(chunk: Any) -> None:
+            consumer._verdicts.errors.append(Unreachable("An earlier report was not delivered."))
+            raise StoreNotVisible("There is no store here.")
+
+        async with queue.consumer("OldestFirst") as consumer:
+            with pytest.raises(StoreNotVisible):
+                await consumer.run_each_chunk(work)
 
     run(settings, test)
 

@@ -89,8 +89,9 @@ class AsyncRun:
                 outcome = await self._work(chunk)
             except BaseException:
                 self._counts["released"] += 1
-                if not chunk.has_verdict:
-                    await chunk.release()
+                with contextlib.suppress(OpsqError):  # what ended the run is raised, not what follows from it
+                    if not chunk.has_verdict:
+                        await chunk.release()
                 raise
             await self._settle(chunk, outcome)
 
