@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -191,6 +193,31 @@ def test_following_gives_results_while_the_work_goes_on(runtime_dir: Path) -> No
             chunk.complete(chunk.data)
         thread.join(180)
         assert found == [b"%d" % number for number in range(200)]
+
+
+@pytest.mark.parametrize("is_granted", [False, True])
+def test_reserve_that_is_interrupted_leaves_its_chunks_to_others(
+    runtime_dir: Path, monkeypatch: pytest.MonkeyPatch, is_granted: bool
+) -> None:
+    """Whether they had come when Ctrl-C was pressed or would have come later; the consumer stays open, and is used."""
+    with opsq.Queue.open(runtime_dir, policy=QUICK) as queue, queue.consumer() as first, queue.consumer() as second:
+        wait_until = first._link.wait_until
+
+        def interrupted(is_done: Callable[[], bool]) -> NoReturn:
+            if is_granted:
+                wait_until(is_done)
+            raise KeyboardInterrupt
+
+        if is_granted:
+            queue.submit([b"a"])
+        with monkeypatch.context() as patch:
+            patch.setattr(first._link, "wait_until", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                first.reserve(1, wait_s=None)
+        if not is_granted:
+            queue.submit([b"a"])
+        assert second.reserve(1, wait_s=30.0).chunks_count == 1
+        assert first.reserve(1).chunks_count == 0
 
 
 def test_cancelling_takes_the_chunks_away_from_a_consumer(runtime_dir: Path) -> None:

@@ -6,7 +6,7 @@ This file decides what to reserve and when, and waits for it; verdicts are sent 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Unpack
 
 from opsq.client.aio.chunk import AsyncChunk, AsyncReservation
@@ -20,7 +20,6 @@ from opsq.wire.messages import CancelWait, Reserve
 
 if TYPE_CHECKING:
     from opsq.client.core.consume_options import AsyncRunOptions
-    from opsq.client.core.held_block import HeldBlock
     from opsq.client.core.outcome import Tally
     from opsq.serialisation import Serialisation
 
@@ -228,16 +227,10 @@ class AsyncConsumer(AsyncVerdictSender):
             await self._flush(ask)
             await self._link.wait_until(ask.is_over)
         except BaseException:
-            if self._asks.pop(ask.request.id, None) is not None and not self._link.is_closed:
-                self._link.send([CancelWait(ask.request.id)])  # what comes now is given back
-            self._let_go(ask.blocks)
+            if self._give_up(ask) and not self._link.is_closed:
+                self._link.send([CancelWait(ask.request.id)])
             raise
         return self._reservation(ask)
-
-    def _let_go(self, blocks: Sequence[HeldBlock], mask: int | None = None) -> None:
-        """Give back what has come and nobody gets, all of the blocks or a part: heartbeats would keep it reserved."""
-        self._enter_released(blocks, mask)
-        self._flush_within(0.0)
 
     def _reservation(self, ask: Ask) -> AsyncReservation:
         if ask.error is not None:

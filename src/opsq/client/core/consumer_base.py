@@ -178,6 +178,18 @@ class ConsumerBase(ABC):
             self._verdicts.release(block, 1 << bit)
             self._ledger.lost.append(Lost(block.submission_id, block.handle(bit).index, error.code, error.message))
 
+    def _let_go(self, blocks: Sequence[HeldBlock], mask: int | None = None) -> None:
+        """Give back what has come and nobody gets, all of the blocks or a part: heartbeats would keep it reserved."""
+        self._enter_released(blocks, mask)
+        self._flush_within(0.0)
+
+    def _give_up(self, ask: Ask) -> bool:
+        """Give back what a reserve brings, now or later; whether its answer is still to come, and may be cancelled."""
+        with self._lock:
+            is_waiting = self._asks.pop(ask.request.id, None) is not None
+        self._let_go(ask.blocks)
+        return is_waiting
+
     # --- what is sent -------------------------------------------------------------------------------------------------
 
     def _new_reserve(self, count: int, wait_s: float | None, until_empty: bool, strategy: object = None) -> Reserve:

@@ -282,7 +282,12 @@ class Consumer(VerdictSender):
         """
         self._surface()
         ask = self._send_bulk(count, wait_s, until_empty)
-        self._link.wait_until(ask.is_over)
+        try:
+            self._link.wait_until(ask.is_over)
+        except BaseException:  # an interrupt, after which the consumer may be used
+            if self._give_up(ask):
+                self._send_cancels([ask.request.id])
+            raise
         return self._reservation(ask)
 
     def reservations(
