@@ -53,6 +53,21 @@ def test_submitted_chunks_are_consumed_and_their_results_come_in_order(runtime_d
         assert submission.attachment() == b"\0how"
 
 
+def test_attachment_is_given_while_another_thread_asks_for_another_one(
+    runtime_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def assign(consumer: opsq.Consumer, name: str, value: object) -> None:
+        """Set an attribute, and have the other thread set the one that is shared right after."""
+        object.__setattr__(consumer, name, {0: b"other"} if name == "_attachments" and value else value)
+
+    with opsq.Queue.open(runtime_dir) as queue:
+        queue.submit([b"a", b"b"], attachment=b"own")
+        monkeypatch.setattr(opsq.Consumer, "__setattr__", assign)
+        for chunk in queue.consume():
+            assert chunk.attachment() == b"own"
+            chunk.complete()
+
+
 def test_title_and_who_submitted_are_kept_and_a_wrong_title_writes_nothing(runtime_dir: Path) -> None:
     with opsq.Queue.open(runtime_dir) as queue:
         state = queue.submit([], title="Nightly import").state()

@@ -159,13 +159,15 @@ class VerdictSender(ConsumerBase):
         return self._contents.reader(self.describe(submission_id))
 
     def attachment(self, submission_id: int) -> bytes | None:
-        """The attachment of a submission; asked for once."""
-        if submission_id not in self._attachments:
-            if not self.describe(submission_id).has_attachment:
-                return None
-            reply = self._link.call(GetAttachment(self._link.next_id(), submission_id), Attachment)
-            self._attachments = {submission_id: reply.attachment}
-        return self._attachments[submission_id]
+        """The attachment of a submission; asked for once, unless threads work on several submissions."""
+        known = self._attachments
+        if submission_id in known:
+            return known[submission_id]
+        if not self.describe(submission_id).has_attachment:
+            return None
+        reply = self._link.call(GetAttachment(self._link.next_id(), submission_id), Attachment)
+        self._attachments = {submission_id: reply.attachment}
+        return reply.attachment
 
     # --- sending ------------------------------------------------------------------------------------------------------
 
