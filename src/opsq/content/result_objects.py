@@ -6,6 +6,7 @@ task brought down a shared file system in another scheduler.)
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import threading
@@ -107,6 +108,19 @@ class ResultWriter:
                 self._upload()
             elif self._descriptor >= 0:
                 self._sync_file(self._path)
+
+    def close(self) -> None:
+        """Let go of what was not synced: no location in it may be used. A file with nothing else in it is deleted."""
+        with self._lock:
+            self._batch.clear()
+            is_open = self._descriptor >= 0
+            if is_open:
+                self._close()
+            if self._is_new:
+                if is_open:
+                    with contextlib.suppress(OpsqError):
+                        self._store.delete_object(f"{self._folder}/{self._object}")
+                self._begin(self._object)
 
     def _sync_file(self, path: str) -> None:
         try:

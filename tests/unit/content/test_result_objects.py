@@ -111,6 +111,22 @@ def test_a_full_disk_leaves_earlier_results_and_the_next_one_whole(
     assert joined([third, first], store) == b"thirdfirst"
 
 
+def test_a_closed_writer_leaves_nothing_that_was_not_synced(store: LocalStore) -> None:
+    before = len(os.listdir("/dev/fd"))
+    writer = ResultWriter(store, FOLDER, "consumer")
+    writer.append(b"never synced")
+    writer.close()
+    assert (len(os.listdir("/dev/fd")), list(store.objects(f"{FOLDER}/results"))) == (before, [])
+    first = writer.append(b"first")
+    writer.sync()
+    writer.append(b"never synced")
+    writer.close()
+    second = writer.append(b"second")
+    writer.sync()
+    assert len(os.listdir("/dev/fd")) == before
+    assert joined([first, second], store) == b"firstsecond"
+
+
 def test_results_of_a_removed_submission_are_told_to_be_gone(store: LocalStore) -> None:
     writer = ResultWriter(store, FOLDER, "consumer")
     stored = writer.append(b"first")

@@ -6,6 +6,7 @@ It is a hot verb: it must not import anything that is slow to load.
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
@@ -102,14 +103,15 @@ def _store_result(daemon: Connection, handle: Handle, head: bytes, file: BinaryI
 
     content, store = content_of(daemon, handle.submission_id)
     store.check_marker(daemon.welcome.store_marker)
-    writer = ResultWriter(store, content.folder, f"cli-{os.getpid()}", is_durable=daemon.welcome.is_durable)
-    if store.path(content.folder) is None:  # an object is written at once
-        place = writer.append(head + _piece(file, source, -1))
-    else:
-        place = writer.append(head)
-        while piece := _piece(file, source, _TRANSFER_BYTES):
-            place = place._replace(length=place.length + writer.append(piece).length)
-    writer.sync()
+    name = f"cli-{os.getpid()}"
+    with closing(ResultWriter(store, content.folder, name, is_durable=daemon.welcome.is_durable)) as writer:
+        if store.path(content.folder) is None:  # an object is written at once
+            place = writer.append(head + _piece(file, source, -1))
+        else:
+            place = writer.append(head)
+            while piece := _piece(file, source, _TRANSFER_BYTES):
+                place = place._replace(length=place.length + writer.append(piece).length)
+        writer.sync()
     return place
 
 

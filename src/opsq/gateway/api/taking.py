@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import binascii
+import contextlib
 from collections import defaultdict
 from typing import Annotated
 
@@ -185,10 +186,10 @@ async def _stored(call: Call, results: list[tuple[Handle, bytes]]) -> dict[Handl
     places: dict[Handle, tuple[str, int, int]] = {}
 
     def store(described: m.SubmissionContent) -> None:
-        writer = call.queue.contents.result_writer(described, "gateway")
         group = groups[SubmissionId(described.submission_id)]
-        places.update((handle, writer.append(result)) for handle, result in group)
-        writer.sync()
+        with contextlib.closing(call.queue.contents.result_writer(described, "gateway")) as writer:
+            places.update((handle, writer.append(result)) for handle, result in group)
+            writer.sync()
 
     for submission_id in groups:
         reply = await call.ask(m.Describe(call.next_id(), [submission_id]), m.Described)
