@@ -1,7 +1,7 @@
 """Uploads a submission: opens its inputs, has them cut and copied, and submits them to the daemon.
 
-The content is whole and durable before it is submitted, and is removed if the daemon refuses it. It must not read
-options.
+The content is whole and durable before it is submitted, and is removed if the daemon says that it is not used. It must
+not read options.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from opsq import traces
 from opsq.cli.caller import Caller
 from opsq.cli.lasting_connection import is_of_shard
 from opsq.cli.submission_template import Template
+from opsq.client.core.content_access import Contents
 from opsq.client.core.repeated_submission import check_same
+from opsq.client.core.unused_content import by_withdrawing, delete_unused
 from opsq.client.sync.connection import Connection
 from opsq.content.content_copy import copy_chunks, plan_of_copy
-from opsq.content.content_store import Store
 from opsq.content.content_writer import ContentWriter
 from opsq.content.input_chunks import Plan, plan
 from opsq.content.input_file import STDIN, InputFile, check_in_place, open_input
 from opsq.content.manifest import Content, encode
 from opsq.content.splitter import DEFAULT_CHUNK_LIMIT_BYTES, Splitting
-from opsq.content.store_kinds import open_store
 from opsq.errors import InputUnreadable, NoRoom, OpsqError, Unreachable, UsageError
 from opsq.options.option import duration
 from opsq.wire.messages import Capacity, CheckCapacity, Created, NewSubmission, Submit, Submitted
@@ -137,7 +137,7 @@ class Upload:
         try:
             with self._caller.connect() as daemon:
                 limit_bytes = daemon.welcome.chunk_limit_bytes
-                _store_of(daemon)
+                Contents(daemon.welcome).store  # noqa: B018  # it is seen from here
                 copied = None if paths else plan_of_copy(self._template.open_source(daemon))
                 rules = self._template.with_attachment(daemon, self._rules)
         except Unreachable as error:
@@ -178,13 +178,14 @@ class Upload:
             NoRoom: too much is unfinished, or too little of the disk is free; as far as is known then, raised before
                 content is written.
 
-        Effects: durable when it returns; nothing is left in the store when it raises, unless the daemon vanished for
-        good during the last step: then it is unknown whether the submission exists.
+        Effects: durable when it returns; nothing is left in the store when it raises, unless the daemon cannot say
+        whether the submission exists.
         """
         folder = self._rules.request_key.hex()
         with self._caller.connect() as daemon:
             welcome = daemon.welcome
-            store = _store_of(daemon)
+            contents = Contents(welcome)
+            store = contents.store
             source = self._template.open_source(daemon) if not paths else None
             self._rules = self._template.with_attachment(daemon, self._rules)
             if source is not None:
@@ -207,7 +208,7 @@ class Upload:
         with traces.sending() as sending:
             carrying = encode(traces.carrying(content))
             self._rules = replace(self._rules, chunks_count=content.chunks_count, content=carrying)
-            created = self._submit(store, folder)
+            created = self._submit(contents)
             sending.note(created.submission_id, content.chunks_count)
         return content, created
 
@@ -240,41 +241,31 @@ class Upload:
                     writer.write_stream(_Counted(file, progress, bar) if progress else file, splitting, path)
                     self._caller.warn(file.check_unchanged())
 
-    def _submit(self, store: Store, folder: str) -> Created:
+    def _submit(self, contents: Contents) -> Created:
         """Send the submission; if the daemon goes away, send it again: the request key makes that safe.
 
         It is sent once more, and as often as that happens while it waits for room.
         """
         is_again = False
-        try:
-            while True:
-                with self._caller.connect(reconnect_s=RESEND_S) as daemon:
-                    try:
-                        request = Submit(daemon.next_id(), [self._rules], self._room.left_s)
-                        created = daemon.call(request, Submitted).created[0]
-                        break
-                    except Unreachable as error:
-                        # A shard that is away may have it; sent again, it could go to another one.
-                        if is_of_shard(error) or (is_again and self._room.left_s == 0.0):
-                            raise
-                        is_again = True
-        except Unreachable:
-            raise  # perhaps it was stored: its content stays
-        except OpsqError as error:
-            if isinstance(error, NoRoom):
-                _hint_at_waiting(error)
-            store.delete_folder(folder)
-            raise
-        if not created.is_new and not is_again:  # there was one with this unique key
-            store.delete_folder(folder)
-        return created
-
-
-def _store_of(daemon: Connection) -> Store:
-    """The content store, once it is sure that this machine sees the one of the daemon."""
-    store = open_store(daemon.welcome.store)
-    store.check_marker(daemon.welcome.store_marker)
-    return store
+        while True:
+            with self._caller.connect(reconnect_s=RESEND_S) as daemon:
+                try:
+                    request = Submit(daemon.next_id(), [self._rules], self._room.left_s)
+                    created = daemon.call(request, Submitted).created[0]
+                except Unreachable as error:
+                    # A shard that is away may have it; sent again, it could go to another one.
+                    if is_of_shard(error) or (is_again and self._room.left_s == 0.0):
+                        raise
+                    is_again = True
+                    continue
+                except OpsqError as error:
+                    if isinstance(error, NoRoom):
+                        _hint_at_waiting(error)
+                    delete_unused([self._rules], contents, by_withdrawing(daemon))
+                    raise
+                if not created.is_new:  # another one has its key, or it has come before
+                    delete_unused([self._rules], contents, by_withdrawing(daemon))
+                return created
 
 
 def _hint_at_waiting(error: NoRoom) -> None:

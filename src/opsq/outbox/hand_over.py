@@ -14,10 +14,22 @@ from msgspec.structs import replace
 
 from opsq.client.core.address import ShardedAddress
 from opsq.client.core.content_access import Contents
-from opsq.client.core.new_submission import delete_content, made_before, unnamed, write_content
+from opsq.client.core.new_submission import made_before, write_content
+from opsq.client.core.unused_content import delete_unused
 from opsq.client.sync.connection import Connection
 from opsq.content import manifest
-from opsq.errors import Bug, Conflict, NoRoom, NotFound, OpsqError, Refused, Unreachable, UsageError, VersionMismatch
+from opsq.errors import (
+    Bug,
+    Conflict,
+    Moved,
+    NoRoom,
+    NotFound,
+    OpsqError,
+    Refused,
+    Unreachable,
+    UsageError,
+    VersionMismatch,
+)
 from opsq.ids import BLOCK_CHUNKS, Handle, mask_indexes, parse_handle
 from opsq.outbox.waiting_rows import Completion, Submission
 from opsq.wire import messages
@@ -27,6 +39,8 @@ from opsq.wire.messages import (
     Completed,
     Describe,
     Described,
+    Find,
+    Found,
     HeldChunks,
     NewSubmission,
     Refusal,
@@ -42,6 +56,9 @@ if TYPE_CHECKING:
 
 _submission_decoder = msgspec.msgpack.Decoder(NewSubmission)
 _chunks_decoder = msgspec.msgpack.Decoder(list[bytes])
+
+_PASSING = frozenset({"moving_here", "clearing"})
+"""Conflicts with what is under way: the row is taken, or found, once that is over."""
 
 R = TypeVar("R")
 
@@ -171,14 +188,16 @@ class HandOver:
                 self._send(items[middle:], send, outcome)
                 return
             [item] = items
-            if isinstance(error, Conflict) and error.cause == "other_content":  # the same, written by another version
+            if isinstance(error, Refused) and not _is_final(error):
+                outcome.held_back = error
+            elif error.cause in _PASSING:
+                outcome.held_back = Refused(error.message, hint=error.hint)
+            elif self._has_arrived(item.payload, error):
                 outcome.done.append(item.seq)
             elif _is_final(error):
                 outcome.refused[item.seq] = str(error)
                 if isinstance(item.payload, NewSubmission):
-                    delete_content([item.payload], self._store())
-            elif isinstance(error, Refused):
-                outcome.held_back = error
+                    delete_unused([item.payload], self._store(), self._find)
             else:
                 raise Unreachable(error.message, hint=error.hint) from error
 
@@ -188,14 +207,25 @@ class HandOver:
             new = [_kept_once(each) for each in new]
         reply = self._call(lambda number: Submit(number, new, 0.0), Submitted)
         outcome.done += [item.seq for item in items]
-        stored = [each for each in new if manifest.decode(each.content).is_stored]
-        if not stored:
-            return
-        # Another submission had one of the keys: what was written for this one is of no use.
-        old = made_before(new, reply.created)
-        if old:
-            found = self._call(lambda number: Describe(number, sorted(set(old.values()))), Described).submissions
-            delete_content(unnamed(stored, old, found), self._store())
+        # If another submission had one of the keys, what was written for this one is of no use.
+        delete_unused(made_before(new, reply.created), self._store(), self._find)
+
+    def _has_arrived(self, payload: object, error: OpsqError) -> bool:
+        """Whether a row that is refused was handed over before, or has the key of a submission that has moved."""
+        if not isinstance(payload, NewSubmission):
+            return False
+        if error.cause == "other_content":  # the same, written by another version
+            return True
+        if isinstance(error, Moved):  # it, or what it waits for
+            return error.details["submission_id"] not in {one.submission_id for one in payload.after}
+        try:
+            return _is_final(error) and self._find(payload.request_key).submission_id is not None
+        except Moved:
+            return True
+
+    def _find(self, request_key: bytes) -> Found:
+        """What a row has made. It is not withdrawn: what was set aside may be put back."""
+        return self._call(lambda number: Find(number, request_key), Found)
 
     def _complete(self, items: Sequence[_Item], outcome: Outcome) -> None:
         completions = [item.payload for item in items]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import subprocess
 from pathlib import Path
 
 import pytest
 
 import opsq
+from acceptance.starter import PROGRAM
 from fleets import fleet_in
 from opsq import outbox
 from opsq.cli.daemon_address import connect
@@ -17,12 +19,12 @@ from opsq.outbox.hand_over import HandOver
 from opsq.outbox.waiting_rows import Submission
 
 
-def rows_of(path: Path, count: int) -> list[Submission]:
+def rows_of(path: Path, count: int, filling: bytes = b"") -> list[Submission]:
     """Rows that transactions have written."""
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.executescript(outbox.ddl("sqlite"))
         for number in range(count):
-            outbox.submit(connection, [b"order %d" % number])
+            outbox.submit(connection, [b"order %d" % number + filling])
         connection.commit()
         found = connection.execute("SELECT seq, submission, chunks FROM opsq_outbox ORDER BY seq").fetchall()
     return [Submission(*row) for row in found]
@@ -54,3 +56,18 @@ def test_rows_wait_for_a_shard_that_may_have_them(tmp_path: Path) -> None:
             assert len(hand_over.submit(rows).done) == 30
         with opsq.connect(fleet.address) as queue:
             assert len(list(queue.submissions())) == 30
+
+
+def test_row_whose_submission_has_moved_is_done_and_the_submission_has_its_content(tmp_path: Path) -> None:
+    """The relay was killed before it could forget the row, and is still of the daemon that had it."""
+    [row] = rows_of(tmp_path / "shop.db", 1, bytes(10_000))
+    with fleet_in(tmp_path, 2) as fleet:
+        source, target = fleet.settings
+        for _ in range(2):
+            with contextlib.closing(HandOver(lambda: connect(source))) as hand_over:
+                assert hand_over.submit([row]).done == [row.seq]
+            command = ["drain", "--to", target.socket]
+            subprocess.run([PROGRAM, "--state-dir", source.state_dir, *command], check=True, stdout=subprocess.DEVNULL)
+        with opsq.connect(target.socket) as queue:
+            [chunk] = queue.consume(overlapping=True, until_idle=True)
+            assert chunk.data == b"order 0" + bytes(10_000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,27 @@ from opsq.cli.upload import RoomDeadline, Upload, expand
 from opsq.content.content_writer import ContentWriter
 from opsq.content.splitter import Splitting
 from opsq.content.store_kinds import open_store
-from opsq.errors import Conflict, NoRoom, StorageFull, Unreachable
-from opsq.wire.messages import Capacity, CheckCapacity, Created, Submit, Welcome
+from opsq.errors import (
+    Conflict,
+    NoRoom,
+    NotPermitted,
+    OpsqError,
+    StorageFull,
+    TooManyConnections,
+    Unreachable,
+    UsageError,
+    VersionMismatch,
+)
+from opsq.wire.messages import Capacity, CheckCapacity, Created, Found, Submit, Welcome, Withdraw
 
 
 class Daemon:
-    """Answers a connection after the other with what it was told; an exception stands for what the connection gives."""
+    """Answers a connection after the other with what it was told; an exception stands for what the connection gives.
+
+    Attributes:
+        made: the submission that the request key has made.
+        refusals: what the next connections are refused with, if they are.
+    """
 
     def __init__(self, folder: Path, *answers: Created | Exception) -> None:
         store = open_store(str(folder))
@@ -27,6 +43,8 @@ class Daemon:
         self.submits: list[Submit] = []
         self.asked: list[CheckCapacity] = []
         self.has_room = True
+        self.made: int | None = None
+        self.refusals: list[OpsqError | None] = []
 
     def __enter__(self) -> Daemon:
         return self
@@ -37,7 +55,9 @@ class Daemon:
     def next_id(self) -> int:
         return 2
 
-    def call(self, request: Submit | CheckCapacity, kind: type[Any]) -> Any:
+    def call(self, request: Submit | CheckCapacity | Withdraw, kind: type[Any], timeout_s: float | None = None) -> Any:
+        if isinstance(request, Withdraw):
+            return Found(2, self.made, self.made is None)
         if isinstance(request, CheckCapacity):
             self.asked.append(request)
             if not self.has_room and request.wait_s == 0.0:
@@ -58,6 +78,8 @@ class OfDaemon(Caller):
         self.daemon = daemon
 
     def connect(self, **_: Any) -> Any:
+        if self.daemon.refusals and (refusal := self.daemon.refusals.pop(0)):
+            raise refusal
         return self.daemon
 
 
@@ -66,13 +88,16 @@ def hand(daemon: Daemon, path: Path, splitting: Splitting, room: str | None = No
     Upload(OfDaemon(daemon), rules, RoomDeadline.of(room)).hand_over([str(path)], splitting)
 
 
-def submitted(runtime_dir: Path, *answers: Created | Exception) -> tuple[Daemon, list[str]]:
+def submitted(
+    runtime_dir: Path, *answers: Created | Exception, made: int | None = None, refusals: Sequence[OpsqError | None] = ()
+) -> tuple[Daemon, list[str]]:
     """Submit a file that is too long to travel inline; gives the daemon, and the folders in the store."""
     source = runtime_dir / "in"
     source.write_bytes(b"line\n" * 2000)
     store = runtime_dir / "content"
     store.mkdir()
     daemon = Daemon(store, *answers)
+    daemon.made, daemon.refusals = made, list(refusals)
     try:
         hand(daemon, source, Splitting("records", 1000))
     finally:
@@ -92,14 +117,14 @@ def test_refused_submission_leaves_nothing(runtime_dir: Path) -> None:
     assert list(open_store(str(runtime_dir / "content")).folders()) == []
 
 
-def test_content_of_a_submission_that_existed_is_removed(runtime_dir: Path) -> None:
+def test_content_is_removed_if_another_submission_has_the_key(runtime_dir: Path) -> None:
     _, folders = submitted(runtime_dir, Created(5, False))
     assert folders == []
 
 
 def test_lost_answer_is_asked_for_again_under_the_same_key_and_the_content_stays(runtime_dir: Path) -> None:
     """The second answer says that the submission existed: by its own key."""
-    daemon, folders = submitted(runtime_dir, Unreachable(), Created(5, False))
+    daemon, folders = submitted(runtime_dir, Unreachable(), Created(5, False), made=5)
     first, second = (submit.submissions[0].request_key for submit in daemon.submits)
     assert first == second
     assert folders == [bytes(16).hex()]
@@ -108,6 +133,27 @@ def test_lost_answer_is_asked_for_again_under_the_same_key_and_the_content_stays
 def test_content_stays_when_nobody_knows_whether_the_submission_exists(runtime_dir: Path) -> None:
     with pytest.raises(Unreachable):
         submitted(runtime_dir, Unreachable(), Unreachable())
+    assert list(open_store(str(runtime_dir / "content")).folders()) == [bytes(16).hex()]
+
+
+def test_content_stays_if_the_link_below_has_sent_the_submission_twice(runtime_dir: Path) -> None:
+    """As that of a router does, so that the one answer says that the submission existed."""
+    _, folders = submitted(runtime_dir, Created(5, False), made=5)
+    assert folders == [bytes(16).hex()]
+
+
+@pytest.mark.parametrize("refusal", [NotPermitted(), TooManyConnections(), VersionMismatch()])
+def test_content_stays_if_no_second_connection_is_had(runtime_dir: Path, refusal: OpsqError) -> None:
+    """The first may have brought the submission."""
+    with pytest.raises(type(refusal)):
+        submitted(runtime_dir, Unreachable(), made=5, refusals=[None, None, refusal])
+    assert list(open_store(str(runtime_dir / "content")).folders()) == [bytes(16).hex()]
+
+
+@pytest.mark.parametrize("error", [NotPermitted(), Conflict(), UsageError()])
+def test_content_of_a_submission_that_is_stored_outlives_an_error(runtime_dir: Path, error: OpsqError) -> None:
+    with pytest.raises(type(error)):
+        submitted(runtime_dir, error, made=5)
     assert list(open_store(str(runtime_dir / "content")).folders()) == [bytes(16).hex()]
 
 

@@ -30,14 +30,13 @@ from opsq.client.core.operations import formats
 from opsq.client.core.result_pages import CLOSED_REASON, NAMED_DEAD_COUNT, OnClose, check_on_close, failure, logged
 from opsq.client.core.schedules import AsyncScheduleCalls
 from opsq.client.core.transport import default_name
+from opsq.client.core.unused_content import delete_unused_async
 from opsq.client.shards.dialling import dial_plain
 from opsq.errors import Conflict, OpsqError, Unreachable, WorkFailed
 from opsq.ids import parse_submission_id
 from opsq.wire.messages import (
     Capacity,
     DaemonState,
-    Describe,
-    Described,
     Find,
     Found,
     List,
@@ -185,13 +184,10 @@ class AsyncQueue(AsyncRules, AsyncScheduleCalls, AsyncEventCalls, AsyncMaintenan
         except (Unreachable, Conflict):
             raise  # as in Producer
         except OpsqError:
-            await asyncio.to_thread(new_submission.delete_content, submissions, self.contents)
+            await delete_unused_async(submissions, self.contents, self.link)
             raise
-        old = new_submission.made_before(submissions, reply.created)
-        if old:
-            described = await self.link.call(Describe(self.link.next_id(), sorted(set(old.values()))), Described)
-            unnamed = new_submission.unnamed(submissions, old, described.submissions)
-            await asyncio.to_thread(new_submission.delete_content, unnamed, self.contents)
+        made_before = new_submission.made_before(submissions, reply.created)
+        await delete_unused_async(made_before, self.contents, self.link)
         return [AsyncSubmission(self, made.submission_id, is_new=made.is_new) for made in reply.created]
 
     async def find(self, idempotency_key: str) -> AsyncSubmission | None:

@@ -16,11 +16,11 @@ from opsq.client.core.arguments import converted, count
 from opsq.client.core.content_access import Contents
 from opsq.client.core.new_submission import (
     SubmitOptions,
-    delete_content,
     new_request_key,
     new_submission,
     write_content,
 )
+from opsq.client.core.unused_content import delete_content
 from opsq.errors import UsageError
 from opsq.serialisation import Serialisation
 from opsq.units import counted
@@ -99,9 +99,10 @@ def prepared(
 
     Raises:
         UsageError: one is none, or they are too many or too long for one completion.
-        StoreNotVisible, ChunkTooLarge, StorageFull: as `write_content`. Nothing is left of them.
+        StoreNotVisible, ChunkTooLarge, StorageFull: as `write_content`. Nothing is left that was written here.
     """
     made: list[NewSubmission] = []
+    written: list[NewSubmission] = []
     try:
         with contextlib.nullcontext() if context is None else traces.given(context):
             for one in converted("then", then, iter, "an iterable of follow-ups"):
@@ -109,7 +110,9 @@ def prepared(
                     raise UsageError(
                         f"One of the follow-ups is {type(one).__name__}.", hint="opsq.FollowUp(chunks, …) makes one."
                     )
-                made.append(one if isinstance(one, NewSubmission) else one.prepare(contents, welcome))
+                if isinstance(one, FollowUp):
+                    written.append(one.prepare(contents, welcome))
+                made.append(written[-1] if isinstance(one, FollowUp) else one)
                 if len(made) > FOLLOW_UPS_LIMIT:
                     raise UsageError(
                         f"A chunk may have {FOLLOW_UPS_LIMIT} follow-ups.",
@@ -123,6 +126,6 @@ def prepared(
                 hint="Make fewer with more chunks, or raise the daemon's frame_limit_bytes.",
             )
     except BaseException:
-        delete_content(made, contents)
+        delete_content(written, contents)  # what was given may be in use
         raise
     return made

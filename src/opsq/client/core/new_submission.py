@@ -18,7 +18,7 @@ from opsq.ids import SubmissionId
 from opsq.titles import check_title
 from opsq.units import counted
 from opsq.wire.impossible_fields import checked
-from opsq.wire.messages import Backoff, CheckCapacity, Created, Dependency, NewSubmission, SubmissionContent, Welcome
+from opsq.wire.messages import Backoff, CheckCapacity, Created, Dependency, NewSubmission, Welcome
 
 if TYPE_CHECKING:
     from opsq.content.manifest import Content
@@ -235,30 +235,13 @@ def check_count(submissions: Sequence[NewSubmission]) -> None:
         )
 
 
-def made_before(submissions: Sequence[NewSubmission], created: Sequence[Created]) -> dict[bytes, int]:
-    """By request key, the ids of those that already existed, under one of their keys or by an earlier, resent frame."""
-    return {
-        new.request_key: made.submission_id
+def made_before(submissions: Sequence[NewSubmission], created: Sequence[Created]) -> list[NewSubmission]:
+    """Those that may have existed under a key that another call has used, or by an earlier, resent frame."""
+    return [
+        new
         for new, made in zip(submissions, created, strict=True)
         if not made.is_new and (new.unique_key is not None or new.idempotency_key is not None)
-    }
-
-
-def unnamed(
-    submissions: Sequence[NewSubmission], old: Mapping[bytes, int], described: Sequence[SubmissionContent]
-) -> list[NewSubmission]:
-    """Of those made before, the ones whose content no submission names: another call had made it."""
-    named = {found.submission_id: found.content for found in described}
-    return [new for new in submissions if new.request_key in old and named.get(old[new.request_key]) != new.content]
-
-
-def delete_content(submissions: Iterable[NewSubmission], contents: Contents) -> None:
-    """Delete what was written for submissions that were not made."""
-    from opsq.content.manifest import decode
-
-    for new in submissions:
-        if decode(new.content).is_stored:
-            contents.store.delete_folder(new.request_key.hex())
+    ]
 
 
 def checked_chunk(chunk: bytes) -> bytes:

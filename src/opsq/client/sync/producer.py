@@ -14,14 +14,13 @@ from opsq import traces
 from opsq.client.core import new_submission
 from opsq.client.core.arguments import converted, count, pairs
 from opsq.client.core.content_access import Contents
+from opsq.client.core.unused_content import by_withdrawing, delete_unused
 from opsq.client.sync.link import Link
 from opsq.client.sync.submission import Submission
 from opsq.errors import Conflict, OpsqError, Unreachable
 from opsq.ids import parse_submission_id
 from opsq.wire.messages import (
     Capacity,
-    Describe,
-    Described,
     Find,
     Found,
     List,
@@ -217,7 +216,8 @@ class Producer:
         Raises:
             NoRoom: there is none.
 
-        Effects: content is deleted of those that existed under their unique key; of all, if the daemon refuses.
+        Effects: content is deleted of those that existed under their unique key; of all, if the daemon refuses. What
+            has lost its content is withdrawn: prepare it again.
         """
         return self._hand_over(submissions, new_submission.wait_s_of(wait_for_room))
 
@@ -228,16 +228,12 @@ class Producer:
         try:
             reply = self.link.call(Submit(self.link.next_id(), list(submissions), wait_s), Submitted)
         except (Unreachable, Conflict):
-            raise  # they may be stored, or a request key is another's; the daemon deletes content that is not used
+            raise  # nobody answers, or the same may be handed over again
         except OpsqError:
-            new_submission.delete_content(submissions, self.contents)
+            delete_unused(submissions, self.contents, by_withdrawing(self.link))
             raise
-        old = new_submission.made_before(submissions, reply.created)
-        if old:
-            described = self.link.call(Describe(self.link.next_id(), sorted(set(old.values()))), Described)
-            new_submission.delete_content(
-                new_submission.unnamed(submissions, old, described.submissions), self.contents
-            )
+        made_before = new_submission.made_before(submissions, reply.created)
+        delete_unused(made_before, self.contents, by_withdrawing(self.link))
         return [Submission(self.link, self.contents, made.submission_id, is_new=made.is_new) for made in reply.created]
 
     def find(self, idempotency_key: str) -> Submission | None:

@@ -15,9 +15,10 @@ from msgspec.structs import replace
 from starlette.responses import Response
 
 from opsq.client.aio.submission import AsyncSubmission
-from opsq.client.core.new_submission import delete_content, new_request_key
+from opsq.client.core.new_submission import new_request_key
 from opsq.client.core.repeated_submission import check_same
 from opsq.client.core.result_pages import ResultCursor, only_described, results_of
+from opsq.client.core.unused_content import delete_content
 from opsq.content.manifest import decode, encode
 from opsq.content.result_joiner import content_of
 from opsq.documents.submissions import SubmitDocument

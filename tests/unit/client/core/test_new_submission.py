@@ -8,9 +8,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from opsq.client.core.new_submission import check_count, made_before, new_submission, unnamed
+from opsq.client.core.new_submission import check_count, made_before, new_submission
 from opsq.errors import UsageError
-from opsq.wire.messages import Backoff, Created, NewSubmission, SubmissionContent
+from opsq.wire.messages import Backoff, Created, NewSubmission
 
 KEY = bytes(16)
 
@@ -99,11 +99,7 @@ def test_too_many_submissions_for_a_frame_are_refused() -> None:
         check_count([new_submission(KEY, b"", 0)] * 10_001)
 
 
-def test_only_content_that_no_submission_names_is_to_be_deleted() -> None:
-    """A resent frame finds its own submission as an old one: its content stays."""
+def test_submission_may_have_been_made_by_another_call_only_if_it_has_a_key() -> None:
     keys = [bytes([number]) * 16 for number in range(3)]
     news = [new_submission(key, key, 1, unique_key="once" if number else None) for number, key in enumerate(keys)]
-    old = made_before(news, [Created(1, False), Created(2, False), Created(3, False)])
-    assert old == {keys[1]: 2, keys[2]: 3}
-    described = [SubmissionContent(2, 1, keys[1], {}, False), SubmissionContent(3, 1, b"of another call", {}, False)]
-    assert unnamed(news, old, described) == [news[2]]
+    assert made_before(news, [Created(1, False), Created(2, False), Created(3, True)]) == [news[1]]
