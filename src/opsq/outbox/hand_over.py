@@ -6,7 +6,9 @@ completion by its token. Of several shards each knows only its own request keys:
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -46,6 +48,8 @@ from opsq.wire.messages import (
     Refusal,
     ResultRows,
     Results,
+    Show,
+    Shown,
     SubmissionContent,
     Submit,
     Submitted,
@@ -138,11 +142,13 @@ class HandOver:
                 outcome.refused[row.seq] = str(error)
         rows = [row for row in rows if row.seq in handles]
         try:
-            places = self._stored(rows, handles)
+            places = self._stored(rows, handles, outcome)
         except Refused as error:
             outcome.held_back = error
             return outcome
         for row in rows:
+            if row.seq in outcome.refused:
+                continue
             result = places.get(row.seq, row.result)
             packed = msgspec.Raw(msgspec.msgpack.encode([result] if result else None))
             held = HeldChunks.of(handles[row.seq])
@@ -254,27 +260,50 @@ class HandOver:
             return False
         return any(mask >> index % BLOCK_CHUNKS & 1 for mask in found.completed)
 
-    def _stored(self, rows: Sequence[Completion], handles: dict[int, Handle]) -> dict[int, tuple[str, int, int]]:
-        """Where large results are, by row; those of submissions that are gone are nowhere."""
+    def _stored(
+        self, rows: Sequence[Completion], handles: dict[int, Handle], outcome: Outcome
+    ) -> dict[int, tuple[str, int, int]]:
+        """Where large results are, by row; those of submissions that are gone are refused."""
         large = [row for row in rows if len(row.result) > RESULT_INLINE_BYTES]
         if not large:
             return {}
-        wanted: list[int] = sorted({handles[row.seq].submission_id for row in large})
-        found = self._call(lambda number: Describe(number, wanted), Described).submissions
-        described: dict[int, SubmissionContent] = {each.submission_id: each for each in found}
+        described = self._described(sorted({handles[row.seq].submission_id for row in large}))
         writers: dict[int, ResultWriter] = {}
         places: dict[int, tuple[str, int, int]] = {}
-        for row in large:
-            submission_id = handles[row.seq].submission_id
-            if submission_id not in described:
-                places[row.seq] = ("gone", 0, 0)  # never read: the daemon refuses it
-                continue
-            if submission_id not in writers:
-                writers[submission_id] = self._store().result_writer(described[submission_id], "relay")
-            places[row.seq] = writers[submission_id].append(row.result)
-        for writer in writers.values():
-            writer.sync()
+        with contextlib.ExitStack() as stack:
+            for row in large:
+                submission_id = handles[row.seq].submission_id
+                found = described[submission_id]
+                if isinstance(found, OpsqError):
+                    outcome.refused[row.seq] = str(found)
+                    continue
+                if submission_id not in writers:
+                    writer = self._store().result_writer(found, "relay")
+                    writers[submission_id] = stack.enter_context(contextlib.closing(writer))
+                places[row.seq] = writers[submission_id].append(row.result)
+            for writer in writers.values():
+                writer.sync()
         return places
+
+    def _described(self, submission_ids: list[int]) -> dict[int, SubmissionContent | NotFound | Moved]:
+        """Submissions, or why they are not here.
+
+        Raises:
+            Unreachable: that cannot be known now.
+        """
+        found: dict[int, SubmissionContent | NotFound | Moved] = {}
+        left = submission_ids
+        while left and (described := self._call(partial(Describe, submission_ids=left), Described).submissions):
+            found |= {each.submission_id: each for each in described}
+            left = [one for one in left if one not in found]  # they may only not have fitted
+        for submission_id in left:  # it is gone, or of a shard that is away
+            try:
+                self._call(partial(Show, submission_id=submission_id), Shown)
+            except (NotFound, Moved) as error:
+                found[submission_id] = error
+            else:
+                raise Unreachable(f"Where the results of submission {submission_id} belong is not known now.")
+        return found
 
     def _connected(self) -> Connection:
         if self._connection is None:

@@ -14,9 +14,11 @@ from acceptance.starter import PROGRAM
 from fleets import fleet_in
 from opsq import outbox
 from opsq.cli.daemon_address import connect
+from opsq.client.sync.connection import Connection
 from opsq.ids import shard_of
 from opsq.outbox.hand_over import HandOver
-from opsq.outbox.waiting_rows import Submission
+from opsq.outbox.waiting_rows import Completion, Submission
+from opsq.wire.messages import Reserve, Reserved
 
 
 def rows_of(path: Path, count: int, filling: bytes = b"") -> list[Submission]:
@@ -71,3 +73,23 @@ def test_row_whose_submission_has_moved_is_done_and_the_submission_has_its_conte
         with opsq.connect(target.socket) as queue:
             [chunk] = queue.consume(overlapping=True, until_idle=True)
             assert chunk.data == b"order 0" + bytes(10_000)
+
+
+def test_large_result_arrives_although_its_shard_is_restarted(tmp_path: Path) -> None:
+    """While it is away, the other shard describes what it has."""
+    with fleet_in(tmp_path, 2) as fleet:
+        with opsq.connect(fleet.settings[1].socket) as queue:
+            submission_id = queue.submit([b"chunk"]).id
+        with Connection.open(fleet.settings[1].socket) as daemon:
+            reserved = daemon.call(Reserve(daemon.next_id(), 1, "OldestFirst", None, 3600.0), Reserved)
+            [(_, handle)] = reserved.handles()
+        row = Completion(1, str(handle), bytes(10_000))
+        with contextlib.closing(HandOver(lambda: connect(fleet.client_settings))) as hand_over:
+            hand_over.open()
+            fleet.kill(1)
+            with pytest.raises(opsq.errors.Unreachable):
+                hand_over.complete([row])
+            fleet.start(1)
+            assert hand_over.complete([row]).done == [1]
+        with opsq.connect(fleet.address) as queue:
+            assert list(queue.submission(submission_id).results()) == [bytes(10_000)]
