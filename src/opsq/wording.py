@@ -115,6 +115,7 @@ REFUSALS: dict[str, str] = {
         "Shard {shard} does not answer, and may have a submission with this key already.\nTry again when it is back."
     ),
     "found_unknown": "Whether the key has made a submission is not known without {shards}.\nTry again when it is back.",
+    "content_unknown": "The content of some submissions is not known without {shards}.\nTry again when it is back.",
     "soundness_unknown": (
         "{shards} did not answer, and was not checked. No problems were found at the others.\n"
         "Check it when it is back: `opsq check`."

@@ -1,6 +1,7 @@
 """What content says of submissions and their chunks, for documents: asks for the content, and reads its tables.
 
-It must not print. What cannot be read here, because its submission was removed or its store is not seen, is unknown.
+It must not print. What cannot be read here, because its submission was removed, or its shard or store is not seen, is
+unknown.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from opsq import traces
 from opsq.documents.asking import AskedForContent
-from opsq.errors import OpsqError
+from opsq.errors import OpsqError, Unreachable
 from opsq.ids import mask_indexes
 from opsq.wire.messages import Describe, Described, HistoryEvent
 
@@ -82,7 +83,12 @@ class ChunkInputs:
             del self._readers[next(iter(self._readers))]
         while wanted:
             asked = wanted[:_ASKED_COUNT]
-            described = self._daemon.call(Describe(self._daemon.next_id(), asked), Described).submissions
+            try:
+                described = self._daemon.call(Describe(self._daemon.next_id(), asked), Described).submissions
+            except Unreachable as error:
+                if not error.cause:
+                    raise
+                described = []  # a shard is away
             # What stands behind the last that came may only not have fitted.
             seen = asked.index(described[-1].submission_id) + 1 if described else len(asked)
             self._readers.update(dict.fromkeys(asked[:seen]))

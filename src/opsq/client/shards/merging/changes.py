@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from opsq.client.core.pending_requests import id_of
 from opsq.client.shards.merging.gathering import Gathering, Q, R
 from opsq.errors import Unreachable
+from opsq.ids import shard_of
 from opsq.wire import messages as m
 
 DESCRIBED_BYTES = 4 << 20
@@ -78,12 +79,16 @@ class Found(_Whole[m.Find, m.Found]):
         return self._unknown("found_unknown", missing)
 
 
-class Described(Gathering[m.Describe, m.Described]):
+class Described(_Whole[m.Describe, m.Described]):
     """The content of submissions; all are asked, as any may have moved."""
 
-    def answer(self, answers: dict[int, m.Described]) -> m.Described:
-        """As many of the first as fit into an answer."""
+    def answer(self, answers: dict[int, m.Described]) -> m.Reply:
+        """As many of the first as fit into an answer; what no shard has is not there only if its own says so, too."""
         known = {content.submission_id: content for found in answers.values() for content in found.submissions}
+        missing = [shard for shard in self._shards if shard not in answers]
+        silent = {shard_of(wanted) for wanted in self.request.submission_ids if wanted not in known} - answers.keys()
+        if silent and (missing or self.members.unreached):
+            return self._unknown("content_unknown", missing)
         described: list[m.SubmissionContent] = []
         size_bytes = 0
         for submission_id in self.request.submission_ids:

@@ -102,6 +102,22 @@ def test_submissions_are_described_by_whoever_has_them() -> None:
     assert [each.submission_id for each in reply.submissions] == [2 << 12, 0, (2 << 12) + 1]
 
 
+def test_submission_of_a_shard_that_did_not_answer_is_not_said_to_be_gone() -> None:
+    here, away, elsewhere = 1, (2 << 12) + 1, (9 << 12) + 1
+    for wanted in (away, elsewhere):  # the latter may have moved there
+        reply = merged(m.Describe(9, [here, wanted]), m.Described(1, [content(here)]), m.Described(1, []))
+        assert isinstance(reply, m.ErrorReply)
+        assert (reply.code, "shard 2 (c:1)" in reply.error().message) == ("unreachable", True)
+    described = m.Described(1, [content(away)])
+    assert merged(m.Describe(9, [away]), m.Described(1, []), described) == m.Described(9, described.submissions)
+
+
+def test_submission_of_a_shard_that_says_so_is_left_out() -> None:
+    nothing = m.Described(1, [])
+    assert merged(m.Describe(9, [1]), nothing, nothing) == m.Described(9, [])
+    assert merged(m.Describe(9, [9 << 12]), nothing, nothing, nothing) == m.Described(9, [])
+
+
 def test_what_is_described_fits_into_an_answer() -> None:
     found = asked(m.Describe(9, [0, 1 << 12, 2 << 12]))
     found.ask([0, 1, 2])
