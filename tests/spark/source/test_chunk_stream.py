@@ -20,7 +20,7 @@ from pyspark.sql import types as t
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 import opsq
-from daemons import running
+from daemons import kill, running
 from opsq.client.core.new_submission import new_request_key
 from opsq.errors import InvalidStrategy, NotFound, UsageError
 from opsq.settings import Settings
@@ -201,9 +201,14 @@ def test_chunks_whose_lease_lapsed_are_taken_up_again_by_the_replay(
     second.prepareForTriggerAvailableNow()
     assert rows(second, start, end) == [(str(n), n) for n in range(130)]
     assert submission.state().reserved_count == 130
-    second.commit(end)
-    assert submission.state().state == "completed"
     second.stop()
+    kill(daemon)
+    with running(Path(daemon.state_dir)):  # what was taken up again is a lease as before
+        assert submission.state().reserved_count == 130
+        third = reader_of(daemon)
+        third.commit(end)
+        assert submission.state().state == "completed"
+        third.stop()
 
 
 def test_chunks_that_others_have_done_meanwhile_are_in_the_replay_all_the_same(

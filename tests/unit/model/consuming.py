@@ -241,10 +241,10 @@ class Consuming(Driver):
         )
 
     @precondition(lambda self: self.tickets)
-    @rule(peer=numbers, number=numbers, mask=bits, is_genuine=st.integers(0, 9))
-    def reclaim(self, peer: int, number: int, mask: int, is_genuine: int) -> None:
+    @rule(peer=numbers, number=numbers, mask=bits, lease_s=st.none() | times, is_genuine=st.integers(0, 9))
+    def reclaim(self, peer: int, number: int, mask: int, lease_s: float | None, is_genuine: int) -> None:
         ticket = self._ticket(number)
-        request = m.Reclaim(next(self.rig.ids), [self._held(ticket, mask, is_genuine > 0)])
+        request = m.Reclaim(next(self.rig.ids), [self._held(ticket, mask, is_genuine > 0)], lease_s)
         sender = self._peer(peer)
         self._reclaim(sender, request, ticket, self._indexes(ticket, mask), is_genuine=is_genuine > 0)
         self.send(sender, request)
@@ -257,7 +257,7 @@ class Consuming(Driver):
             )
             return
         self.promises.pop(request.id, None)
-        refusals = self.model.reclaim(peer, ticket, indexes, is_genuine=is_genuine, now=self.now)
+        refusals = self.model.reclaim(peer, ticket, indexes, request.lease_s, is_genuine=is_genuine, now=self.now)
         self.predicted[request.id] = lambda reply: refused(reply) == refusals
 
     @precondition(lambda self: self.tickets)

@@ -282,9 +282,9 @@ class Rig:
         """Release and commit; what was refused."""
         return self.only(peer, m.Release(next(self.ids), list(held)), m.Completed).refusals
 
-    def reclaim(self, peer: Peer, *held: m.HeldChunks) -> list[m.Refusal]:
+    def reclaim(self, peer: Peer, *held: m.HeldChunks, lease_s: float | None = None) -> list[m.Refusal]:
         """Take up again and commit; what was refused."""
-        return self.only(peer, m.Reclaim(next(self.ids), list(held)), m.Completed).refusals
+        return self.only(peer, m.Reclaim(next(self.ids), list(held), lease_s), m.Completed).refusals
 
     def start(self, peer: Peer, ticket: Ticket, indexes: Iterable[int] | None = None) -> None:
         """Say that work on chunks has begun."""

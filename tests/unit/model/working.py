@@ -200,7 +200,9 @@ class Working:
     def must_wait(self, ticket: Ticket, indexes: list[int]) -> bool:
         return any(chunk.intent for chunk in self.named(ticket, indexes))
 
-    def reclaim(self, peer: object, ticket: Ticket, indexes: list[int], *, is_genuine: bool, now: Now) -> Refusals:
+    def reclaim(
+        self, peer: object, ticket: Ticket, indexes: list[int], lease_s: float | None, *, is_genuine: bool, now: Now
+    ) -> Refusals:
         chunks = self.named(ticket, indexes)
         if peer not in self.heard or not is_genuine or not chunks or not chunks[0].submission.is_open:
             return self._lost(ticket, indexes)
@@ -216,9 +218,14 @@ class Working:
         taken = [chunk for chunk in chunks if chunk.state in {"free", "delayed"}]
         if taken and reservation is None:
             self._orders += 1
-            length_s = chunks[0].submission.new.reservation_s or 0
+            length_s = lease_s or chunks[0].submission.new.reservation_s or 0
             reservation = Reservation(
-                ticket.reservation_id, peer, False, length_s, now.mono + int(length_s * SECOND), self._orders
+                ticket.reservation_id,
+                peer,
+                lease_s is not None,
+                length_s,
+                now.mono + int(length_s * SECOND),
+                self._orders,
             )
         if reservation is not None and taken:
             reservation.add(ticket, taken, is_new=not any(chunk.ticket == ticket for chunk in self.chunks()))

@@ -69,6 +69,7 @@ class AsyncVerdictSender(ConsumerBase):
         self._link = make_link(
             reconnect_s=reconnect_s,
             holdings=self._holdings,
+            lease_s=lease_s,
             shortest_s=self._shortest_s,
             on_reclaimed=self._reclaimed,
             on_push=self._pushed,

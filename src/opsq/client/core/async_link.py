@@ -40,6 +40,7 @@ class AsyncLink(LinkBase):
         claim: Claim | None = None,
         reconnect_s: float | None = None,
         holdings: Holdings | None = None,
+        lease_s: float | None = None,
         on_reclaimed: OnReply | None = None,
         on_push: OnPush | None = None,
         on_state: Callable[[OpsqError | None], None] | None = None,
@@ -56,6 +57,7 @@ class AsyncLink(LinkBase):
         super().__init__(
             reconnect_s=reconnect_s,
             holdings=holdings,
+            lease_s=lease_s,
             on_reclaimed=on_reclaimed,
             on_push=on_push,
             shortest_s=shortest_s,
@@ -253,7 +255,7 @@ class AsyncLink(LinkBase):
         self._unanswered_beats = 0
         self._transport = transport
         held, started = self._holdings() if self._holdings is not None else ([], [])
-        again = self._pending.resent(held, started, self._on_reclaimed)
+        again = self._pending.resent(held, started, self._lease_s, self._on_reclaimed)
         self._write(again)
         self._plan_beat()
         self._tell_state(None)

@@ -95,7 +95,13 @@ class PendingRequests:
             self._pending[reply_id] = (Complete(reply_id, request.completions), on_reply)
         return on_reply
 
-    def resent(self, held: list[HeldChunks], started: list[ChunkMask], on_reclaimed: OnReply | None) -> list[Request]:
+    def resent(
+        self,
+        held: list[HeldChunks],
+        started: list[ChunkMask],
+        lease_s: float | None,
+        on_reclaimed: OnReply | None,
+    ) -> list[Request]:
         """What to send first on a new connection: a reclaim of what is held, then all that has no answer, in order."""
         self._pending = {
             request_id: pending for request_id, pending in self._pending.items() if not isinstance(pending[0], Reclaim)
@@ -103,7 +109,7 @@ class PendingRequests:
         requests: list[Request] = []
         unanswered = [request for request, _ in self._pending.values()]
         if held and on_reclaimed is not None:
-            reclaim = Reclaim(self.next_id(), held)
+            reclaim = Reclaim(self.next_id(), held, lease_s)
             self.enter([reclaim], on_reclaimed)
             requests.append(reclaim)
         if started:
@@ -128,6 +134,7 @@ class LinkBase:
     Args:
         reconnect_s: how long to try after a loss, None for ever, 0 not at all.
         holdings: what to reclaim after a reconnect.
+        lease_s: the length of its leases; None: it is held by the connection.
         on_reclaimed: is given the answer to that.
         on_push: is given `Revoked` and `Draining`.
         shortest_s: tells the shortest of the reservations that heartbeats have to keep, in seconds; infinite: none.
@@ -140,6 +147,7 @@ class LinkBase:
         *,
         reconnect_s: float | None = None,
         holdings: Holdings | None = None,
+        lease_s: float | None = None,
         on_reclaimed: OnReply | None = None,
         on_push: OnPush | None = None,
         shortest_s: Callable[[], float] | None = None,
@@ -147,6 +155,7 @@ class LinkBase:
         self._shortest_s = shortest_s
         self._reconnect_s = seconds("reconnect_s", reconnect_s)
         self._holdings = holdings
+        self._lease_s = lease_s
         self._on_reclaimed = on_reclaimed
         self._on_push = on_push
         self._state = threading.Lock()  # _pending, the transport and the order on the wire

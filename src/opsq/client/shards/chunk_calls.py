@@ -194,7 +194,8 @@ class _Verdicts:
             self._completed.failures.extend(reply.failures)
             self._completed.created.extend(reply.created)
             if isinstance(self.request, m.Reclaim):
-                shard.holdings.reclaimed(held, reply.refusals)
+                if self.request.lease_s is None:
+                    shard.holdings.reclaimed(held, reply.refusals)
             elif not isinstance(self.request, m.Extend):
                 shard.holdings.ended(held)
         elif is_gone(reply) and (len(self._held) > 1 or shard in self._of_consumer):  # what others have done is done

@@ -33,7 +33,7 @@ class Link(LinkBase):
 
     Args:
         open_wire: makes a greeted transport; called now, and after every loss.
-        reconnect_s, holdings, on_reclaimed, on_push, shortest_s: see `LinkBase`.
+        reconnect_s, holdings, lease_s, on_reclaimed, on_push, shortest_s: see `LinkBase`.
         on_flush: called by the link's thread when the time asked for by `flush_within` has come.
         is_polled: no thread of its own but to dial after a loss, which may take seconds; the owner calls `poll` at
             least as often as `next_poll_s` says.
@@ -48,6 +48,7 @@ class Link(LinkBase):
         *,
         reconnect_s: float | None = None,
         holdings: Holdings | None = None,
+        lease_s: float | None = None,
         on_reclaimed: OnReply | None = None,
         on_push: OnPush | None = None,
         on_flush: Callable[[], None] | None = None,
@@ -57,6 +58,7 @@ class Link(LinkBase):
         super().__init__(
             reconnect_s=reconnect_s,
             holdings=holdings,
+            lease_s=lease_s,
             on_reclaimed=on_reclaimed,
             on_push=on_push,
             shortest_s=shortest_s,
@@ -331,7 +333,7 @@ class Link(LinkBase):
         """Reclaim what is held, send again what is unanswered, and let everybody use the new transport."""
         held, started = self._holdings() if self._holdings is not None else ([], [])
         with self._state:
-            again = self._pending.resent(held, started, self._on_reclaimed)
+            again = self._pending.resent(held, started, self._lease_s, self._on_reclaimed)
             self.welcome = wire.welcome
             self._unanswered_beats = 0
             self._beat_at = time.monotonic() + self._pause_s()

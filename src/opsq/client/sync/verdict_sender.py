@@ -68,6 +68,7 @@ class VerdictSender(ConsumerBase):
             open_wire,
             reconnect_s=reconnect_s,
             holdings=self._holdings,
+            lease_s=lease_s,
             shortest_s=self._shortest_s,
             on_reclaimed=self._reclaimed,
             on_push=self._pushed,

@@ -26,20 +26,23 @@ class Leases:
 
     # --- reclaimed ---
 
-    def reclaim(self, peer: Peer, held_list: list[HeldChunks], now: Now) -> list[Refusal]:
+    def reclaim(self, peer: Peer, held_list: list[HeldChunks], lease_s: float | None, now: Now) -> list[Refusal]:
         """A client that reconnects keeps what it held, except chunks that others have reserved since.
+
+        A reservation that has ended begins again: as a lease of `lease_s` (0: as long as its submission says), or held
+        by the connection (None).
 
         One that is gone again, because this had to wait, gets nothing.
         """
         refusals = []
         for held in held_list:
             is_owed = peer.is_connected and self._reservations.tokens.is_genuine(held)
-            kept = self._take_up(peer, held, now) if is_owed else 0
+            kept = self._take_up(peer, held, lease_s, now) if is_owed else 0
             if held.mask & ~kept:
                 refusals.append(refusal(self._state, held, held.mask & ~kept, "reservation_lost"))
         return refusals
 
-    def _take_up(self, peer: Peer, held: HeldChunks, now: Now) -> int:
+    def _take_up(self, peer: Peer, held: HeldChunks, lease_s: float | None, now: Now) -> int:
         state = self._state
         submission = state.submission(held.submission_id)
         if submission is None or not submission.is_open or held.block >= submission.blocks_count:
@@ -55,9 +58,9 @@ class Leases:
             state.until_empty.note_free(submission)
             if reservation is None:
                 again = Now(now.mono, WallMs(0))
-                length_s = submission.row.reservation_s
+                length_s = lease_s or submission.row.reservation_s
                 reservation = Reservation(
-                    held.reservation_id, peer.consumer, peer, length_s, again, now.mono, is_lease=False
+                    held.reservation_id, peer.consumer, peer, length_s, again, now.mono, is_lease=lease_s is not None
                 )
                 self._reservations.enter(reservation)
                 self._reservations.seal(reservation, reservation.length_s, now)

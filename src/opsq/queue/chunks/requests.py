@@ -125,7 +125,7 @@ class ChunkRequests:
         if self._reservations.is_settling(request.held):
             self._postpone(peer, request, lambda now: self.reclaim(peer, request, now))
             return
-        refusals = self._leases.reclaim(peer, request.held, now)
+        refusals = self._leases.reclaim(peer, request.held, request.lease_s, now)
         self._state.batch.replies.append((peer, m.Completed(request.id, refusals)))
 
 

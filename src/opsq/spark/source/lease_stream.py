@@ -158,7 +158,7 @@ class LeaseStream:
             return
         link = self._queue.link
         refused: dict[tuple[int, int], int] = {}
-        for refusal in link.call(Reclaim(link.next_id(), list(held)), Completed).refusals:
+        for refusal in link.call(Reclaim(link.next_id(), list(held), self._lease_s), Completed).refusals:
             key = refusal.submission_id, refusal.block
             refused[key] = refused.get(key, 0) | refusal.mask
         # One token stands for its whole reservation.

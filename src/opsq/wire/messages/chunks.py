@@ -283,10 +283,15 @@ class Extend(Message):
 
 
 class Reclaim(Message):
-    """Reclaim chunks that the client still works on after a reconnect. → Completed; what is refused is lost."""
+    """Reclaim chunks that the client still works on after a reconnect. → Completed; what is refused is lost.
+
+    `lease_s`: those whose reservation has ended are leased again for so long, 0: as long as their submission says.
+    None: they are held by the connection. A reservation that is still there stays what it is.
+    """
 
     id: Id
     held: Annotated[list[HeldChunks], Meta(max_length=HELD_LIMIT)]
+    lease_s: Duration | None = None
 
 
 class AfterFailure(Record):

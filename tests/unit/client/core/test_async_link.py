@@ -7,6 +7,7 @@ import socket
 import threading
 from typing import Any
 
+from opsq.client.aio.verdict_sender import AsyncVerdictSender
 from opsq.client.core.async_link import AsyncLink
 from opsq.wire import messages as m
 from opsq.wire.frames import encode, request_reader
@@ -33,6 +34,34 @@ def test_socket_of_a_dial_that_nobody_waits_for_is_closed() -> None:
     asyncio.run(work())
     assert theirs.recv(1) == b""
     theirs.close()
+
+
+def test_what_an_awaited_consumer_had_leased_it_leases_again() -> None:
+    """A link reclaims what is held whenever it has been greeted."""
+    ours, theirs = socket.socketpair()
+    theirs.settimeout(60)
+    held = m.HeldChunks(7, 0, 1, 1, 0, 1, 99)
+
+    def requests() -> list[Any]:
+        return request_reader(1 << 20).feed(theirs.recv(1 << 16))
+
+    async def work() -> list[Any]:
+        def make_link(**options: Any) -> AsyncLink:
+            options["holdings"] = lambda: ([held], [])
+            return AsyncLink("/nowhere", name="", token="", connect=lambda _: ours, **options)
+
+        sender = AsyncVerdictSender(make_link, lease_s=60.0)
+        opening = asyncio.create_task(sender._link.open())
+        await asyncio.to_thread(requests)
+        theirs.sendall(encode([WELCOME]))
+        await opening
+        sent = await asyncio.to_thread(requests)
+        await sender._link.close()
+        return sent
+
+    [reclaim] = asyncio.run(work())
+    theirs.close()
+    assert (reclaim.held, reclaim.lease_s) == ([held], 60.0)
 
 
 def test_request_that_is_too_long_fails_alone() -> None:

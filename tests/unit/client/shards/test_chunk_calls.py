@@ -117,6 +117,14 @@ def test_chunks_that_a_client_brings_from_an_earlier_router_are_held(routed: Rou
     assert [one.mask for one in routed.shards[1].holdings.told()[0]] == [1]
 
 
+def test_leases_that_a_client_brings_are_not_held_by_its_connection(routed: Routed) -> None:
+    """Else they would be taken up again as no leases, whenever their shard comes back."""
+    routed.take(m.Reclaim(4, [held(1)], 60.0))
+    assert routed.shards[1].questions[0].lease_s == 60.0
+    routed.shards[1].answer(m.Completed(0))
+    assert routed.shards[1].holdings.told()[0] == []
+
+
 def test_start_of_work_is_told_to_the_shards_of_the_chunks(routed: Routed) -> None:
     chunks = [m.ChunkMask(submission_id(0), 0, 1), m.ChunkMask(submission_id(2), 0, 1), m.ChunkMask(999, 0, 1)]
     routed.take(m.Started(chunks))

@@ -290,6 +290,17 @@ def test_a_completion_in_flight_during_a_loss_is_sent_again(daemon: ScriptedDaem
         chunks.close()
 
 
+def test_what_a_consumer_had_leased_it_leases_again(daemon: ScriptedDaemon) -> None:
+    with Consumer(daemon.open_wire, lease_s=60.0) as consumer:
+        chunks = consumer.chunks()
+        chunk = next(chunks)
+        daemon.wire.close()
+        wait_until(lambda: len(daemon.wires) == 2 and daemon.wire.of(Reclaim), what="the next connection")
+        assert [one.lease_s for one in daemon.wire.of(Reclaim)] == [60.0]
+        chunk.complete(b"x")
+        chunks.close()
+
+
 def test_without_room_completions_wait_and_are_sent_again(
     daemon: ScriptedDaemon, backlog: Backlog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -416,6 +416,45 @@ def test_client_that_reconnects_after_a_crash_takes_up_chunks_that_nobody_else_h
     assert rig.complete(thief, stolen.held()) == []
 
 
+def test_lease_that_has_lapsed_and_is_taken_up_again_is_a_lease(rig: Rig) -> None:
+    """It outlives the connection and the process, as the one before, and expires by itself."""
+    submission_id = rig.submit(2)
+    [ticket] = rig.reserve(rig.connect(), 2, lease_s=5.0)
+    rig.advance(6)
+    assert rig.show(submission_id).reserved_count == 0
+    peer = rig.connect()
+    assert rig.reclaim(peer, ticket.held(), lease_s=60.0) == []
+    rig.disconnect(peer)
+    rig.settle()
+    assert rig.show(submission_id).reserved_count == 2
+    rig.crash()
+    assert rig.show(submission_id).reserved_count == 2
+    rig.advance(61)
+    assert rig.show(submission_id).reserved_count == 0
+
+
+def test_lease_of_length_0_that_is_taken_up_again_is_as_long_as_its_submission_says(rig: Rig) -> None:
+    submission_id = rig.submit(1, reservation_s=30.0)
+    [ticket] = rig.reserve(rig.connect(), lease_s=5.0)
+    rig.advance(6)
+    peer = rig.connect()
+    assert rig.reclaim(peer, ticket.held(), lease_s=0.0) == []
+    rig.disconnect(peer)
+    rig.advance(29)
+    assert rig.show(submission_id).reserved_count == 1
+    rig.advance(2)
+    assert rig.show(submission_id).reserved_count == 0
+
+
+def test_lapsed_lease_is_taken_up_again_only_if_that_is_committed(rig: Rig) -> None:
+    submission_id = rig.submit(1)
+    [ticket] = rig.reserve(rig.connect(), lease_s=5.0)
+    rig.advance(6)
+    rig.send(rig.connect(), m.Reclaim(1, [ticket.held()], 60.0))
+    rig.fail_commit()
+    assert rig.show(submission_id).reserved_count == 0
+
+
 def test_reassert_that_meets_the_loss_of_the_old_connection_under_way_succeeds(rig: Rig) -> None:
     submission_id = rig.submit(1)
     old, new = rig.connect(), rig.connect()
