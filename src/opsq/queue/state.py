@@ -191,8 +191,12 @@ class EngineState:
 
     def missing(self, submission_id: int) -> OpsqError:
         """Why a submission is not here."""
+        return self.moved(submission_id) or unknown(submission_id)
+
+    def moved(self, submission_id: int) -> Moved | None:
+        """The answer to who asks for a submission that has moved to another daemon; None: it has not."""
         row = moved.find(self.reader, submission_id) if self.has_moved else None
-        return unknown(submission_id) if row is None else has_moved(row)
+        return None if row is None else has_moved(row)
 
     def forget_missed(self, submission_id: int) -> None:
         """A submission is there that was not."""

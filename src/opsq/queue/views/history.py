@@ -26,8 +26,11 @@ class HistoryView:
 
         Raises:
             UsageError: an event that there is not, or a chunk of no submission.
+            Moved: the submission that is asked for has moved: its history went with it, and what is left of it goes.
         """
-        state = self._state
+        state, asked_id = self._state, request.where.submission_id
+        if asked_id is not None and (elsewhere := state.moved(asked_id)) is not None:
+            raise elsewhere
         where = self._where(request.where)
         if where is None:
             state.reply(peer, HistoryRows(request.id, [], None, {}))

@@ -157,6 +157,7 @@ def test_who_asks_the_source_is_told_where_it_is(pair: Pair) -> None:
             m.Wait(next(rig.ids), made),
             m.Requeue(next(rig.ids), made),
             m.ExplainWork(next(rig.ids), made),
+            m.History(next(rig.ids), m.HistoryFilter(made)),
             m.Find(next(rig.ids), new.request_key),
             m.Find(next(rig.ids), None, "once"),
             m.Submit(next(rig.ids), [new]),
