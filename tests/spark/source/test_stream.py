@@ -5,7 +5,8 @@ Each micro-batch makes one submission, whatever is replayed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,9 +15,11 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql.types import StructType
 
 import opsq
-from opsq.errors import NotFound, WorkFailed
+from acceptance.starter import PROGRAM
+from fleets import Fleet, fleet_in
+from opsq.client.sync.link import Link
+from opsq.errors import Moved, NotFound, WorkFailed
 from opsq.settings import Settings
-from opsq.spark.source.result_fetch import first_kept
 from opsq.spark.source.source_options import parse_read
 from opsq.spark.source.stream import OpsqStreamReader
 from opsq.wire.messages import Changed, History, HistoryFilter, HistoryRows, Prune
@@ -123,9 +126,10 @@ def test_stream_without_any_result_yet_asks_for_its_columns(spark: SparkSession,
         )
 
 
-def reader_of(daemon: Settings, submission: opsq.Submission, **options: str) -> OpsqStreamReader:
+def reader_of(daemon: Settings | Fleet, submission: opsq.Submission, **options: str) -> OpsqStreamReader:
     """What Spark asks for the results, without Spark."""
-    given = parse_read({"stateDir": str(daemon.state_dir), "path": str(submission.id), **options})
+    place = {"address": daemon.address} if isinstance(daemon, Fleet) else {"stateDir": daemon.state_dir}
+    given = parse_read({**place, "path": str(submission.id), **options})
     return OpsqStreamReader(given, StructType().add("value", "string"), None)
 
 
@@ -136,6 +140,12 @@ def rows_between(reader: OpsqStreamReader, start: dict[str, int], end: dict[str,
         for batch in reader.read(part)
         for value in batch.column("value").to_pylist()
     ]
+
+
+def first_kept(queue: opsq.Queue) -> int:
+    """The seq of the oldest event of the history; 0 if there is none."""
+    rows = queue.link.call(History(queue.link.next_id(), HistoryFilter(), None, 1), HistoryRows).rows
+    return rows[0].seq if rows else 0
 
 
 def prune(queue: opsq.Queue, keep_count: int) -> None:
@@ -192,6 +202,120 @@ def test_stream_goes_on_when_only_what_it_has_read_or_what_is_not_its_own_is_pru
     assert reader.latestOffset(second, limit) == second
     reader.stop()
     assert other.state().state == "completed"
+
+
+# --- over shards ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fleet(runtime_dir: Path) -> Iterator[Fleet]:
+    with fleet_in(runtime_dir, 2) as fleet:
+        yield fleet
+
+
+@pytest.fixture
+def shards(fleet: Fleet) -> Iterator[list[opsq.Queue]]:
+    """Connections to each alone."""
+    with opsq.connect(fleet.settings[0].socket) as first, opsq.connect(fleet.settings[1].socket) as second:
+        yield [first, second]
+
+
+def move(fleet: Fleet, source: int, target: int) -> None:
+    """Move all from one shard to the other, both of which take submissions after that."""
+    there = ["drain", "--to", fleet.settings[target].socket, "--all"]
+    for words in (there, ["drain", "--undo"]):
+        command = [PROGRAM, "--state-dir", fleet.settings[source].state_dir, *words]
+        subprocess.run(command, check=True, capture_output=True, timeout=120)
+
+
+def read_half(fleet: Fleet, shards: list[opsq.Queue]) -> tuple[opsq.Submission, OpsqStreamReader, dict[str, int]]:
+    """A submission of which half is done at the first shard, a stream, and where it is when it has read that."""
+    submission = shards[0].submit([b"%d" % n for n in range(8)])
+    complete(shards[0], 4)
+    reader = reader_of(fleet, submission)
+    start = reader.initialOffset()
+    place = reader.latestOffset(start, reader.getDefaultReadLimit())
+    assert rows_between(reader, start, place) == ["0", "1", "2", "3"]
+    return submission, reader, place
+
+
+@pytest.mark.parametrize("others_counts", [(0, 0), (20, 0), (0, 20)], ids=["same", "lower", "higher"])
+def test_stream_of_a_submission_that_moves_fails_with_the_reason_and_a_new_one_reads_all(
+    fleet: Fleet, shards: list[opsq.Queue], others_counts: tuple[int, int]
+) -> None:
+    """Completions have the same numbers at the target, lower ones, or higher ones: nothing is read twice or never."""
+    for queue, count in zip(shards, others_counts, strict=True):
+        if count:
+            other = queue.submit([b"other"] * count)
+            complete(queue, count)
+            other.remove()
+    submission, reader, place = read_half(fleet, shards)
+    move(fleet, 0, 1)
+    complete(shards[1], 2)
+    limit = reader.getDefaultReadLimit()
+    for again in (reader, reader_of(fleet, submission)):  # the query that runs, and one that is started again
+        with pytest.raises(Moved, match=rf"{submission.id} has moved to another daemon") as raised:
+            again.latestOffset(place, limit)
+        assert "another checkpointLocation" in (raised.value.hint or "")
+        with pytest.raises(Moved, match="has moved"):  # a micro-batch that comes again
+            again.partitions(again.initialOffset(), place)
+        again.stop()
+    new = reader_of(fleet, submission)
+    start = new.initialOffset()
+    end = new.latestOffset(start, limit)
+    assert sorted(rows_between(new, start, end)) == ["0", "1", "2", "3", "4", "5"]
+    complete(shards[1], 2)
+    assert sorted(rows_between(new, end, new.latestOffset(end, limit))) == ["6", "7"]
+    new.stop()
+
+
+@pytest.mark.parametrize("has_more", [False, True])
+def test_stream_of_a_submission_that_was_away_and_is_back_reads_nothing_twice(
+    fleet: Fleet, shards: list[opsq.Queue], has_more: bool
+) -> None:
+    submission, reader, place = read_half(fleet, shards)
+    reader.stop()
+    move(fleet, 0, 1)
+    if has_more:
+        complete(shards[1], 2)
+    move(fleet, 1, 0)
+    again = reader_of(fleet, submission)
+    with pytest.raises(Moved, match="has moved to another daemon"):
+        again.latestOffset(place, again.getDefaultReadLimit())
+    again.stop()
+
+
+def test_stream_over_shards_whose_history_was_pruned_asks_no_more_for_each_batch(
+    fleet: Fleet, shards: list[opsq.Queue], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for queue in shards:
+        queue.submit([b"other"] * 3)
+        complete(queue, 3)
+        prune(queue, 1)
+    submission = shards[0].submit([b"%d" % n for n in range(6)])
+    complete(shards[0], 6)
+    asked: list[History] = []
+    call = Link.call
+
+    def call_and_note(link: Link, request: Any, kind: Any) -> Any:
+        asked.extend([request] if isinstance(request, History) else [])
+        return call(link, request, kind)
+
+    monkeypatch.setattr(Link, "call", call_and_note)
+    reader = reader_of(fleet, submission, maxChunksPerTrigger="1")
+    place, counts = reader.initialOffset(), []
+    while (end := reader.latestOffset(place, reader.getDefaultReadLimit())) != place:
+        assert rows_between(reader, place, end) == [str(len(counts))]
+        counts.append(sum(request.where.submission_id is not None for request in asked))
+        assert len(asked) == counts[-1], "what other submissions did is no matter"
+        asked.clear()
+        place = end
+    assert len(counts) == 6
+    assert set(counts[1:]) == {3}  # the latest, those that follow, and those of the batch
+    reader.stop()
+
+
+# --- dead chunks ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("on_dead", ["fail", "keep"])

@@ -33,7 +33,7 @@ class HistoryView:
             raise elsewhere
         where = self._where(request.where)
         if where is None:
-            state.reply(peer, HistoryRows(request.id, [], None, {}))
+            state.reply(peer, HistoryRows(request.id, [], None, {}, shard=state.shard or 0))
             return
         rows, following = history.page(
             state.reader,
@@ -61,7 +61,7 @@ class HistoryView:
         reached_at = None
         if following is not None:
             reached_at = history.instant_at(state.reader, following, newest_first=request.newest_first)
-        state.reply(peer, HistoryRows(request.id, events, following, metadata, titles, reached_at))
+        state.reply(peer, HistoryRows(request.id, events, following, metadata, titles, reached_at, state.shard or 0))
 
     def _where(self, conditions: HistoryFilter) -> Where | None:
         """The conditions as the store knows them; None when a metadata pair has never been."""

@@ -20,7 +20,7 @@ from opsq.content.manifest import decode as decode_content
 from opsq.content.manifest import input_note
 from opsq.content.result_joiner import content_of as content_in
 from opsq.content.result_joiner import size_of
-from opsq.errors import NotFinished, NotFound, WorkFailed
+from opsq.errors import Moved, NotFinished, NotFound, WorkFailed
 from opsq.ids import BLOCK_CHUNKS, first_bits, mask_indexes
 from opsq.spark.formats.chunk_format import ChunkFormat, read_chunk_format
 from opsq.spark.source.daemon_address import StoreAccess, content_of, store_of
@@ -312,12 +312,34 @@ class Completion(NamedTuple):
     attempts: int
 
 
-def completions(queue: Queue, submission_id: int, after: int, upto: int | None) -> Iterator[Completion]:
-    """The completions after one place in their order, up to another (None: up to now)."""
+class Place(NamedTuple):
+    """A place in the order of the completions of a submission.
+
+    Each shard has an order of its own: what moves to another one is put into the order there.
+    """
+
+    shard: int
+    seq: int
+
+
+def completions(
+    queue: Queue, submission_id: int, after: int, upto: int | None, shard: int | None = None
+) -> Iterator[Completion]:
+    """The completions after one place in their order, up to another (None: up to now).
+
+    Args:
+        shard: whose order it is; None: that of the one that has the submission now.
+
+    Raises:
+        Moved: the submission is on another shard.
+    """
     where = HistoryFilter(submission_id=submission_id, events=["completed"])
     place: int | None = after
     while place is not None:
         page = queue.link.call(History(queue.link.next_id(), where, place, _HISTORY_ROWS), HistoryRows)
+        shard = page.shard if shard is None else shard
+        if page.shard != shard:
+            raise has_moved(submission_id)
         for row in page.rows:
             if upto is not None and row.seq > upto:
                 return
@@ -325,23 +347,27 @@ def completions(queue: Queue, submission_id: int, after: int, upto: int | None) 
         place = page.next_after
 
 
-def last_completion(queue: Queue, submission_id: int) -> int:
+def last_completion(queue: Queue, submission_id: int) -> Place:
     """The place of the latest completion; 0 if there is none."""
     where = HistoryFilter(submission_id=submission_id, events=["completed"])
     place: int | None = None
     while True:
         page = queue.link.call(History(queue.link.next_id(), where, place, 1, newest_first=True), HistoryRows)
         if page.rows:
-            return page.rows[0].seq
+            return Place(page.shard or 0, page.rows[0].seq)
         if page.next_after is None:
-            return 0
+            return Place(page.shard or 0, 0)
         place = page.next_after
 
 
-def first_kept(queue: Queue) -> int:
-    """The place of the oldest event of the history; 0 if there is none."""
-    rows = queue.link.call(History(queue.link.next_id(), HistoryFilter(), None, 1), HistoryRows).rows
-    return rows[0].seq if rows else 0
+def has_moved(submission_id: int) -> Moved:
+    """Why the completions of a submission cannot be read on from a place."""
+    return Moved(
+        f"Submission {submission_id} has moved to another daemon while its results were read as they were completed. "
+        f"They are in another order there, so it is not known which of them were read.",
+        hint="Read them from the start: with another checkpointLocation, or, once the submission has ended, with "
+        "spark.read.",
+    )
 
 
 def _page(queue: Queue, source: SourceSubmission, index: int, limit_blocks: int) -> ResultRows:

@@ -1,9 +1,10 @@
 """Streams as Spark sees them: results of a submission as they are completed, and a submission for each micro-batch.
 
 This file must not know formats or the protocol. The offset of a stream of results is a place in the order of
-completions, which is only appended to, so that any part of it can be read again; and the number of chunks up to there,
-which shows when a part is gone because old history was pruned. A micro-batch is identified by its query and number, so
-that a replay makes nothing new.
+completions, which is only appended to, so that any part of it can be read again; the shard whose order it is; and the
+number of chunks up to there, which shows when a part is gone because old history was pruned, or comes again because the
+submission was moved away and back. A micro-batch is identified by its query and number, so that a replay makes nothing
+new.
 """
 
 from __future__ import annotations
@@ -34,12 +35,14 @@ from opsq.spark.source.commit import PartMessage, submit_parts, withdraw
 from opsq.spark.source.result_fetch import (
     FINAL_STATES,
     PARTITION_CHUNKS,
+    Completion,
     Pieces,
+    Place,
     attempts_by_chunk,
     check_final,
     completions,
     fetch_pieces,
-    first_kept,
+    has_moved,
     last_completion,
     split_pieces,
 )
@@ -51,6 +54,8 @@ if TYPE_CHECKING:
 _PLACE = "completion"
 _COUNT = "chunks"
 """The number of chunks completed up to that place."""
+_SHARD = "shard"
+"""Whose order the place is in; not there before the first completion."""
 _COMMIT_S = 30.0
 """How long a completion may take to appear in the history."""
 _IDLE_S = 1.0
@@ -62,7 +67,7 @@ _LONGEST_PAUSE_S = 0.25
 class OpsqStreamReader(ResultRead, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads results of one submission in the order in which they are completed."""
 
-    _target: int | None = None
+    _target: Place | None = None
     _queue: Queue | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802  # Spark's name, as all below
@@ -80,42 +85,45 @@ class OpsqStreamReader(ResultRead, DataSourceStreamReader, SupportsTriggerAvaila
 
     def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
         """The place of the latest completion."""
-        return {_PLACE: last_completion(self._open(), self.source.submission_id)}
+        return {_PLACE: last_completion(self._open(), self.source.submission_id).seq}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         """The end of the next micro-batch; waits a moment while nothing was completed.
 
         Raises:
             NotFound: history that the stream has not read was pruned.
+            Moved: the submission has moved, so completions are in another order.
             WorkFailed: all results are read, no more will come, and chunks without a result may not be skipped.
         """
         place, count = start[_PLACE], start[_COUNT]
         last = self._target if self._target is not None else self._wait_for_completion(place)
-        if last <= place or first_kept(self._open()) > place + 1:
-            self._check_kept(place, count)
-        if last <= place:
-            self._check_end(place)
+        if start.get(_SHARD, last.shard) != last.shard:
+            raise has_moved(self.source.submission_id)
+        if last.seq <= place:
+            self._check_end(start)
             return start
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         end, end_count = place, count
-        for done in completions(self._open(), self.source.submission_id, place, last):
+        for done in self._following(start, last):
             if most is not None and end > place and end_count + done.mask.bit_count() - count > most:
                 break
             end, end_count = done.seq, end_count + done.mask.bit_count()
-        return {_PLACE: end, _COUNT: end_count}
+        return {_PLACE: end, _COUNT: end_count, _SHARD: last.shard}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """The chunks that were completed between two places.
 
         Raises:
             NotFound: some of them are no longer known, because history was pruned.
+            Moved: the submission has moved, so completions are in another order.
         """
         number = self.source.submission_id
         found = [
             Pieces(number, done.block, done.mask, done.attempts)
-            for done in completions(self._open(), number, start[_PLACE], end[_PLACE])
+            for done in completions(self._open(), number, start[_PLACE], end[_PLACE], end.get(_SHARD))
         ]
         if sum(piece.mask.bit_count() for piece in found) < end[_COUNT] - start[_COUNT]:
+            self._check_kept(start, end.get(_SHARD))
             raise self._pruned()
         return list(map(ChunkPieces, split_pieces(found, self.options.chunks_per_partition or PARTITION_CHUNKS)))
 
@@ -145,35 +153,53 @@ class OpsqStreamReader(ResultRead, DataSourceStreamReader, SupportsTriggerAvaila
             self._queue = self.daemon.open(is_planned=True)
         return self._queue
 
-    def _check_kept(self, place: int, count: int) -> None:
-        """Check that the history has every completion after a place, before which there are `count`.
+    def _following(self, start: dict[str, int], last: Place) -> Iterator[Completion]:
+        """The completions after an offset, of which none is missing and none was before it."""
+        queue, number, place = self._open(), self.source.submission_id, start[_PLACE]
+        if place:
+            found = completions(queue, number, place - 1, last.seq, last.shard)
+            first = next(found, None)
+            if first is not None and first.seq == place:  # the oldest history goes first: so nothing behind it is gone
+                return found
+        self._check_kept(start, last.shard)
+        return completions(queue, number, place, last.seq, last.shard)
+
+    def _check_kept(self, start: dict[str, int], shard: int | None) -> None:
+        """Check that the history after an offset has every completion that is not before it, and no other.
 
         Raises:
-            NotFound: it does not.
+            NotFound: some are missing.
+            Moved: some come again, as the submission was away meanwhile.
         """
         queue, number = self._open(), self.source.submission_id
-        completed_count = queue.submission(number).state().completed_count
+        submission = queue.submission(number)
+        completed_count = submission.state().completed_count
         deadline = time.monotonic() + _COMMIT_S
         pause_s = _FIRST_PAUSE_S
-        while count < completed_count:
-            if (
-                count + sum(done.mask.bit_count() for done in completions(queue, number, place, None))
-                >= completed_count
-            ):
+        while True:
+            following = completions(queue, number, start[_PLACE], None, shard)
+            count = start[_COUNT] + sum(done.mask.bit_count() for done in following)
+            if count > completed_count and count > submission.state().completed_count:
+                raise has_moved(number)
+            if count >= completed_count:
                 return
             if time.monotonic() >= deadline:
                 raise self._pruned()
             time.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
-    def _check_end(self, place: int) -> None:
-        """Check, once all results are read, that no chunk is left without a result.
+    def _check_end(self, start: dict[str, int]) -> None:
+        """Check, when nothing follows an offset, that nothing is missing, and in the end that all chunks have results.
 
         Raises:
-            WorkFailed: one is, and may not be skipped.
+            NotFound: completions are missing.
+            WorkFailed: a chunk has no result, and may not be skipped.
         """
         queue, number = self._open(), self.source.submission_id
-        if queue.submission(number).state().state in FINAL_STATES and last_completion(queue, number) <= place:
+        state = queue.submission(number).state()
+        if start[_COUNT] < state.completed_count:
+            self._check_kept(start, start.get(_SHARD))
+        if state.state in FINAL_STATES and last_completion(queue, number).seq <= start[_PLACE]:
             check_final(queue, self.source, skips_dead=self.options.skips_dead)
 
     def _pruned(self) -> NotFound:
@@ -184,12 +210,12 @@ class OpsqStreamReader(ResultRead, DataSourceStreamReader, SupportsTriggerAvaila
             "history_days and history_rows control how much history is kept.",
         )
 
-    def _wait_for_completion(self, place: int) -> int:
+    def _wait_for_completion(self, place: int) -> Place:
         deadline = time.monotonic() + _IDLE_S
         pause_s = _FIRST_PAUSE_S
         while True:
             last = last_completion(self._open(), self.source.submission_id)
-            if last > place or time.monotonic() >= deadline:
+            if last.seq > place or time.monotonic() >= deadline:
                 return last
             time.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)

@@ -300,6 +300,7 @@ class HistoryRows(Message):
 
     `metadata` is that of the submissions that are still there, and so are `titles`. `reached_at`: what follows the page
     happened no earlier, or, newest first, no later, unless a clock was set back; None: unknown, or nothing follows.
+    `shard`: who counts these seqs, 0 without a number; None: several shards do.
     """
 
     id: Id
@@ -308,6 +309,7 @@ class HistoryRows(Message):
     metadata: dict[Id, dict[str, int | str]]
     titles: dict[Id, str] = {}
     reached_at: Count | None = None
+    shard: int | None = None
 
 
 class Prune(Message):

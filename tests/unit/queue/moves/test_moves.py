@@ -46,7 +46,7 @@ def test_worked_on_submission_moves_with_all_it_has(pair: Pair) -> None:
     rig.disconnect(peer)
     rig.fold()
     before = states(rig)[submission]
-    history = rig.only(rig.connect(), m.History(next(rig.ids)), m.HistoryRows).rows
+    here = rig.only(rig.connect(), m.History(next(rig.ids)), m.HistoryRows)
     mover = pair.move()
     assert mover.left == {}
     pair.settle()
@@ -58,9 +58,10 @@ def test_worked_on_submission_moves_with_all_it_has(pair: Pair) -> None:
     assert attached.attachment == b"\x00\xff"
     [dead] = pair.target.only(pair.target.connect(), m.Dead(next(pair.target.ids)), m.DeadChunks).chunks
     assert (dead.index, dead.reason, dead.exit_status) == (2, "broken", 3)
-    moved_rows = pair.target.only(pair.target.connect(), m.History(next(pair.target.ids)), m.HistoryRows).rows
+    there = pair.target.only(pair.target.connect(), m.History(next(pair.target.ids)), m.HistoryRows)
+    assert (here.shard, there.shard) == (0, SHARD), "each counts its events for itself"
     key = lambda row: (row.at, row.event, row.block, row.mask)  # noqa: E731
-    assert sorted(map(key, moved_rows)) == sorted(map(key, history))
+    assert sorted(map(key, there.rows)) == sorted(map(key, here.rows))
     rows = results_of(pair, submission)
     assert rows.content == b"parts"
     assert rows.completed[0] & 0b100011 == 0b100011
