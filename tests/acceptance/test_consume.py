@@ -3,6 +3,8 @@
 import json
 import signal
 
+import pytest
+
 from waiting import wait_until
 
 
@@ -46,18 +48,19 @@ def test_program_has_our_environment_and_no_user_is_needed(queue):
     assert queue.ok("results", submission).text == str(queue.state_dir)
 
 
-def test_interrupt_drains_and_is_exit_0(queue):
-    """The first signal lets what runs go on; nothing new is started."""
+@pytest.mark.parametrize(("until", "status"), [((), 0), (("--until-empty",), 130), (("--until-idle",), 130)])
+def test_interrupt_drains_and_is_exit_0_unless_an_end_was_asked_for(queue, until, status):
+    """The first signal lets what runs go on, and says so; nothing new is started."""
     submission = queue.submit_lines(2)
-    with queue.running(
-        "consume", "-j", "1", "--", "sh", "-c", "echo > started; while [ ! -e go ]; do sleep 0.01; done"
-    ) as process:
-        while not (queue.folder / "started").exists():
-            continue
+    script = "echo > started; while [ ! -e go ]; do sleep 0.01; done"
+    with queue.running("consume", "-j", "1", *until, "--", "sh", "-c", script) as process:
+        wait_until((queue.folder / "started").exists, 180, "the program runs")
         process.send_signal(signal.SIGINT)
+        told = process.stderr.readline()
         queue.file("go", b"")
         process.communicate()
-    assert process.returncode == 0
+    assert told.startswith(b"opsq: Waiting for 1 running program. Press Ctrl-C again")
+    assert process.returncode == status
     assert queue.ok("show", submission, "--json").json["completed"] == 1
 
 

@@ -39,7 +39,7 @@ class Outage:
         elif not self._is_reported and time.monotonic() >= self._report_at:
             self._is_reported = True
             self._viewer.say(
-                "The daemon does not answer. Running programs continue; connecting is retried until it answers."
+                "The daemon does not answer. Running programs continue, and it is tried again until it does."
             )
 
     def next_due(self, now: float) -> float:

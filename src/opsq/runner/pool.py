@@ -48,6 +48,7 @@ from opsq.runner.stop_signals import StopSignals
 from opsq.runner.stopping import Stopping
 from opsq.runner.tally import Outcome, Tally
 from opsq.runner.verdict import VerdictGiver, name_of
+from opsq.units import counted
 from opsq.wire.messages import Claim
 
 if TYPE_CHECKING:
@@ -390,9 +391,12 @@ class Pool:
     # --- stopping -----------------------------------------------------------------------------------------------------
 
     def _heed_signals(self) -> None:
-        stopping = self._stopping
+        stopping, was_asked = self._stopping, self._stopping.is_asked
         if stopping.heed():
             self.tally.released_count += sum(child not in self._lost_codes for child in self._running)
+        elif self._signals.numbers and self._running and not was_asked:
+            running = counted(len(self._running), "running program")
+            self._viewer.remark(f"Waiting for {running}. Press Ctrl-C again, or send another signal, to stop now.")
         if stopping.is_draining and not self._is_draining:
             self._is_draining = True
             self.tally.released_count += self._consumer.order_no_more()

@@ -31,6 +31,7 @@ from opsq.runner.feeding.program_kinds import check_command
 from opsq.runner.pool import consume as run
 from opsq.runner.pool_options import ConsumeOptions
 from opsq.runner.stderr_logs import check_folder
+from opsq.runner.stop_signals import StopSignals
 from opsq.units import counted
 from opsq.wire.messages import List, Listed, RulesState, Show, Shown, ShowRules
 
@@ -96,9 +97,9 @@ def consume(
     if dry_run:
         _rehearse(caller, command, how)
         return
-    with WorkViewer(caller, is_reporting=programs.progress, is_drawing=not tty) as viewer:
+    with WorkViewer(caller, is_reporting=programs.progress, is_drawing=not tty) as viewer, StopSignals() as signals:
         try:
-            outcome = run(caller.connect, command, how, viewer=viewer)
+            outcome = run(caller.connect, command, how, viewer=viewer, signals=signals)
         except InvalidStrategy as error:
             raise with_restart(error, caller.settings, strategy) from None
         if outcome.signal:
@@ -107,16 +108,17 @@ def consume(
         caller.remark(f"Another consumer runs under the name {single!r}; nothing was done.")
         caller.document(ConsumeDocument(0, 0, 0, 0, taken=True))
         return
-    if until_empty and not outcome.signal:
+    signal = outcome.signal or (signals.last if until_empty or until_idle else 0)
+    if until_empty and not signal:
         _remark_paused(caller)
     document = ConsumeDocument(
         outcome.completed_count, outcome.failed_count, outcome.dead_count, outcome.released_count
     )
-    is_childs = exit_status == "child" and not outcome.signal
+    is_childs = exit_status == "child" and not signal
     if not outcome.dead_count:
         _print_end(caller, document, viewer)
-        if outcome.signal:
-            raise Exit(128 + outcome.signal)
+        if signal:
+            raise Exit(128 + signal)
         if is_childs:
             raise Exit(outcome.child_status)
         return
