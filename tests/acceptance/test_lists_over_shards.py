@@ -59,7 +59,7 @@ def test_shard_that_is_away_is_named_once_and_the_others_answer(shards: Opsq) ->
     assert ran.status == 0
     assert {int(line.split("\t")[0]) >> 12 & 1023 for line in ran.lines} == {0}
     [line] = " ".join(ran.err.split()).split(" opsq: ")
-    assert line == f"opsq: shard {shards.folder / '1' / 'opsq.sock'} did not answer: what it has is missing."
+    assert line == f"opsq: shard {shards.folder / '1' / 'opsq.sock'} did not answer: what it has is not shown."
     status = shards("status", "--json").json
     assert [shard["state"] for shard in status["shards"]] == ["running", "unreachable"]
     assert status["total"]["dead"] == len(ran.lines)

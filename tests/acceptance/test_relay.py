@@ -99,6 +99,7 @@ def test_rows_come_from_postgresql(queue, postgresql):
     ("url", "status", "complaint"),
     [
         ("mysql://localhost/shop", 2, "postgresql://… or sqlite:PATH"),
+        ("text.db", 2, "Then write sqlite:text.db"),
         ("sqlite:missing.db", 2, "missing.db is not there"),
         ("sqlite:empty.db", 2, "no outbox in empty.db"),
         ("sqlite:text.db", 2, "file is not a database"),

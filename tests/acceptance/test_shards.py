@@ -103,8 +103,8 @@ def test_verbs_say_what_the_absence_of_a_shard_means(shards: Opsq) -> None:
     kill(shards, 1)
     where = socket_of(shards, 1)
     for words, effect in [
-        (["list"], "what it has is missing"),
-        (["status"], "what it has is missing"),
+        (["list"], "what it has is not shown"),
+        (["status"], "what it has is not shown"),
         (["vacuum"], "nothing was changed there"),
         (["dead", "requeue", "--all"], "nothing was changed there"),
         (["weight", "tenant=acme", "2"], "it gets the rules when it is back"),

@@ -26,7 +26,7 @@ from opsq.content.input_chunks import (
     cut_file,
     cut_stream,
 )
-from opsq.content.input_file import check_in_place, open_raw
+from opsq.content.input_file import RETRY_UNCHANGED, check_in_place, open_raw
 from opsq.content.manifest import (
     ABOUT_LIMIT_BYTES,
     ENDS_LIMIT_COUNT,
@@ -188,7 +188,7 @@ class ContentWriter:
             if identity_of(file.fileno()) != identity:
                 raise ContentChanged(
                     f"{name} changed while it was being split.",
-                    hint="Retry when nothing writes to it, or submit a copy.",
+                    hint=RETRY_UNCHANGED,
                 )
             part = Part(os.fsencode(os.path.abspath(name)), identity[0] - skipped_bytes, skipped_bytes, identity)
             if self._last_end > start or splitting.by == "file":

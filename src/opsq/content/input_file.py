@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from io import BufferedIOBase
 
 STDIN = "-"
+RETRY_UNCHANGED = "Retry when nothing writes to it. To take what it has now, give it as stdin: `- < FILE`."
 """The input that stands for standard input."""
 
 COMPRESSED = {".gz": b"\x1f\x8b\x08", ".bz2": b"BZh", ".xz": b"\xfd7zXZ\0", ".zst": b"\x28\xb5\x2f\xfd"}
@@ -216,9 +217,7 @@ class InputFile:
             what = "was written to"
         else:
             return self._growth(after.st_size) or self._replacement()
-        raise ContentChanged(
-            f"{self.name} {what} while it was read.", hint="Retry when nothing writes to it, or submit a copy."
-        )
+        raise ContentChanged(f"{self.name} {what} while it was read.", hint=RETRY_UNCHANGED)
 
     def _growth(self, size: int) -> str:
         if size == self._before.st_size:

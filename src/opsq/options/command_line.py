@@ -135,7 +135,7 @@ def _surplus(verb: str, wanted: list[Option], words: list[str], first: str) -> s
 def _near(verb: str, flag: str, names: Mapping[str, str]) -> str:
     from difflib import get_close_matches
 
-    near = get_close_matches(flag, names, 1)
+    near = get_close_matches(flag, names, 1, 0.7)
     return f"Did you mean {near[0]}?" if near else f"`opsq {verb} --help` lists them."
 
 

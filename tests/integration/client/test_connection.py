@@ -96,7 +96,7 @@ def test_shards_without_a_part_in_an_answer_are_told_or_logged(peer: Peer, caplo
     with peer.connect() as connection:
         peer.say(ShardsMissing(5, ["1 (b:1)"]), Changed(5, 1))
         assert connection.call(Requeue(5, 1), Changed).count == 1
-        assert caplog.messages == ["shard 1 (b:1) did not answer: what it has is missing."]
+        assert caplog.messages == ["shard 1 (b:1) did not answer: what it has is not shown."]
         told: list[ShardsMissing] = []
         connection.on_missing = told.append
         peer.say(ShardsMissing(6, ["1 (b:1)", "2 (c:1)"]), Changed(6, 2))

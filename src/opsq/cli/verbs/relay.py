@@ -78,7 +78,8 @@ def _outbox_of(url: str) -> Outbox:
                 hint="Install it: pip install 'opsq[postgresql]'",
             ) from error
         return PostgresqlOutbox(url)
-    raise UsageError("That is no URL of a database with an outbox.", hint="Give postgresql://… or sqlite:PATH.")
+    hint = "Give postgresql://… or sqlite:PATH." if scheme != url else f"Is it a file? Then write sqlite:{url}."
+    raise UsageError("An outbox is in a database of PostgreSQL or SQLite, named by a URL.", hint=hint)
 
 
 def _tell(caller: Caller, error: OpsqError | None) -> None:

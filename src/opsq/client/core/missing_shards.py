@@ -10,7 +10,7 @@ from collections.abc import Callable
 from opsq.wire.messages import ShardsMissing
 
 _EFFECTS = {
-    "missing": "what it has is missing",
+    "missing": "what it has is not shown",
     "unchanged": "nothing was changed there",
     "rules": "it gets the rules when it is back",
     "waiting": "it is waited for",

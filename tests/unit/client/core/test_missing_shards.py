@@ -17,8 +17,8 @@ def test_each_shard_is_named_once() -> None:
     missing(ShardsMissing(1, ["3 (b:7400)"]))
     missing(ShardsMissing(2, ["3 (b:7400)", "c:7400"]))
     assert told == [
-        "shard 3 (b:7400) did not answer: what it has is missing.",
-        "shard c:7400 did not answer: what it has is missing.",
+        "shard 3 (b:7400) did not answer: what it has is not shown.",
+        "shard c:7400 did not answer: what it has is not shown.",
     ]
 
 
@@ -26,13 +26,13 @@ def test_link_logs_them(caplog: pytest.LogCaptureFixture) -> None:
     link = LinkBase()
     for _ in range(2):
         link._deliver(ShardsMissing(1, ["3 (b:7400)"]))
-    assert caplog.messages == ["shard 3 (b:7400) did not answer: what it has is missing."]
+    assert caplog.messages == ["shard 3 (b:7400) did not answer: what it has is not shown."]
 
 
 @pytest.mark.parametrize(
     ("effect", "said"),
     [
-        ("missing", "what it has is missing"),
+        ("missing", "what it has is not shown"),
         ("unchanged", "nothing was changed there"),
         ("rules", "it gets the rules when it is back"),
         ("waiting", "it is waited for"),
