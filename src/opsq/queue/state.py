@@ -71,6 +71,8 @@ class EngineState:
         """How many chunks the present turn may give: up to this number the gates must be exact."""
         self.rows_left = 0
         """How many rows the present turn of the event loop may still visit."""
+        self.awaited_arms_count = 0
+        """Arms of the strategies with which calls wait."""
         self.consumers: dict[Peer, str] = {}
         """Who has asked for chunks and is still connected, and by which strategy last."""
         self.unfolded_done: dict[int, dict[int, int]] = {}

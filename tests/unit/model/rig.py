@@ -79,6 +79,8 @@ class Rig:
     """
 
     IS_DURABLE = False
+    turns_limit = 1_000_000
+    """More turns than anything takes that a test has going."""
 
     def __init__(self, folder: Path, policy: Policy | None = None) -> None:
         self.folder = folder
@@ -193,7 +195,10 @@ class Rig:
 
     def run_turns(self) -> None:
         """Go on with bounded runs, and gather what the engine says."""
+        turns_left = self.turns_limit
         while self.engine.has_turn():
+            assert turns_left, "a bounded run never ends"
+            turns_left -= 1
             self.engine.turn(self.now)
         self.told += self.engine.outbox
         self.engine.outbox.clear()

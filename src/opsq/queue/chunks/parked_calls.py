@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from opsq.clock import MonoNs, Now
 from opsq.queue.live_submission import Part, Reservation
 from opsq.queue.peer import Peer
+from opsq.strategy.arms import Arm
 from opsq.wire.messages import CompleteAndReserve, Reserve
 
 _ENDLESS_S = float("inf")
 FIRST_RANK = -1
 """Before all ranks that a request may have."""
+
+
+class Plan(NamedTuple):
+    """The canonical text of a strategy, and its arms, each under a name that equal arms share."""
+
+    text: str
+    arms: list[tuple[str, Arm]]
 
 
 class Call:
@@ -50,7 +59,8 @@ class Call:
 class Line:
     """Parked calls with equal strategies: those of the lowest rank first, of one rank the longest waiting."""
 
-    def __init__(self) -> None:
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
         self._ranks: dict[int, OrderedDict[Call, None]] = {}
         self.until_empty_count = 0
         self.no_wait_count = 0

@@ -8,12 +8,11 @@ next. Must not decide which submission comes next.
 from __future__ import annotations
 
 from itertools import islice
-from typing import NamedTuple
 
 from opsq.clock import MonoNs, Now, after
 from opsq.ids import first_bits
 from opsq.queue.chunks.descriptions import Descriptions
-from opsq.queue.chunks.parked_calls import Call, Line
+from opsq.queue.chunks.parked_calls import Call, Line, Plan
 from opsq.queue.chunks.reservations import Reservations
 from opsq.queue.chunks.slow_runs import SlowRuns
 from opsq.queue.dispatch.fair import FairFront
@@ -22,7 +21,7 @@ from opsq.queue.live_submission import LiveSubmission, Reservation
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState
 from opsq.queue.timers import Timers
-from opsq.strategy.arms import Arm, compile_arms
+from opsq.strategy.arms import compile_arms
 from opsq.strategy.text import check_named, parse
 from opsq.wire.messages import CompleteAndReserve, Grant, Reserve, Reserved
 
@@ -35,13 +34,6 @@ PARTS_LIMIT = 32_768
 """Grants in one reply, so that it fits into a frame whatever count was asked for."""
 
 
-class _Plan(NamedTuple):
-    """The canonical text of a strategy, and its arms, each under a name that equal arms share."""
-
-    text: str
-    arms: list[tuple[str, Arm]]
-
-
 class ReserveCalls:
     """Serves and parks reserve calls."""
 
@@ -50,7 +42,7 @@ class ReserveCalls:
         self._state = state
         self._reservations = reservations
         self.descriptions = Descriptions(state)
-        self._plans: dict[str, _Plan] = {}
+        self._plans: dict[str, Plan] = {}
         self._lines: dict[str, Line] = {}
         self._calls: dict[Peer, dict[int, Call]] = {}
         """Parked calls by request."""
@@ -59,14 +51,14 @@ class ReserveCalls:
         self._until_empty = state.until_empty
         self._slow_runs = SlowRuns(state.fronts, state.rules)
 
-    def plan(self, text: str) -> _Plan:
+    def plan(self, text: str) -> Plan:
         """The canonical text and the arms of a strategy; `InvalidStrategy` if it is none."""
         plan = self._plans.get(text)
         if plan is None:
             if len(self._plans) >= PLANS_KEPT:
                 self._plans.clear()
             tree = parse(text, self._state.policy.strategies)
-            plan = self._plans[text] = _Plan(str(tree), [(arm.name, arm) for arm in compile_arms(tree)])
+            plan = self._plans[text] = Plan(str(tree), [(arm.name, arm) for arm in compile_arms(tree)])
         return plan
 
     def __len__(self) -> int:
@@ -116,13 +108,13 @@ class ReserveCalls:
             elif not (self._has_turn or state.has_news) and self._answer_nothing(call, plan):
                 return
         peer.parked_count += 1
-        self._lines.setdefault(plan.text, Line()).join(call)
+        self._line(plan).join(call)
         self._calls.setdefault(peer, {})[request.id] = call
         if request.wait_s is not None:
             call.deadline = after(now.mono, request.wait_s)
             self._deadlines.add(call.deadline, call)
 
-    def _deal(self, peer: Peer, request: Reserve | CompleteAndReserve, plan: _Plan, now: Now) -> bool:
+    def _deal(self, peer: Peer, request: Reserve | CompleteAndReserve, plan: Plan, now: Now) -> bool:
         """Give one chunk from the first arm, as nearly all calls of one chunk are answered.
 
         False: the call must go the long way.
@@ -201,6 +193,14 @@ class ReserveCalls:
         waiting_count = len(self._lines.get(call.text, ()))
         self._state.reply(call.peer, Reserved(call.request.id, waiting_count=waiting_count))
 
+    def _line(self, plan: Plan) -> Line:
+        """The line of those who wait with a strategy."""
+        line = self._lines.get(plan.text)
+        if line is None:
+            line = self._lines[plan.text] = Line(plan)
+            self._state.awaited_arms_count += len(plan.arms)
+        return line
+
     def _leave(self, call: Call) -> None:
         call.is_over = True
         call.peer.parked_count -= 1
@@ -216,6 +216,7 @@ class ReserveCalls:
         line.leave(call)
         if not line:
             del self._lines[call.text]
+            self._state.awaited_arms_count -= len(line.plan.arms)
 
     # --- serving ---
 
@@ -236,8 +237,8 @@ class ReserveCalls:
         state.take_news()
         self._has_turn = False
         state.rows_left = TURN_ROWS
-        for text, line in sorted(self._lines.items(), key=lambda item: item[1].since):
-            plan = self.plan(text)
+        for line in sorted(self._lines.values(), key=lambda line: line.since):
+            plan = line.plan
             while line and state.rows_left > 0:
                 call = line.first
                 is_dealt = (
@@ -260,7 +261,7 @@ class ReserveCalls:
                     if self._answer_nothing(call, plan):
                         self._leave(call)
 
-    def _answer(self, call: Call, plan: _Plan, now: Now) -> bool:
+    def _answer(self, call: Call, plan: Plan, now: Now) -> bool:
         """Answer a call if it can be answered now: with grants, or with nothing when it does not want to wait."""
         state, request = self._state, call.request
         if not self._fill(call, plan, now):
@@ -279,7 +280,7 @@ class ReserveCalls:
             state.reply(call.peer, self.descriptions.reserved(call.peer, request.id, reservation, grants))
         return True
 
-    def _answer_nothing(self, call: Call, plan: _Plan) -> bool:
+    def _answer_nothing(self, call: Call, plan: Plan) -> bool:
         """Nothing is free: answer a call that does not want to wait for more."""
         request = call.request
         if request.until_empty:
@@ -306,7 +307,7 @@ class ReserveCalls:
                 self._reservations.free(part.submission, part.work, part.mask)
         return grants
 
-    def _fill(self, call: Call, plan: _Plan, now: Now) -> bool:
+    def _fill(self, call: Call, plan: Plan, now: Now) -> bool:
         """Reserve up to the count asked for, from the first arms that have work.
 
         False: the turn is over before that was done.
@@ -390,7 +391,7 @@ class ReserveCalls:
         for part in list(reservation.parts.values()):
             self._reservations.free(part.submission, part.work, part.mask)
 
-    def _is_over(self, plan: _Plan) -> bool:
+    def _is_over(self, plan: Plan) -> bool:
         """Whether nothing may come any more; where that is not known yet, the next turn goes on with the search."""
         can_still_yield = self._until_empty.can_still_yield(plan.arms)
         self._has_turn = self._has_turn or can_still_yield is None

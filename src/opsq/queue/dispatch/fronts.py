@@ -29,7 +29,7 @@ from opsq.store.lanes import GoneLane
 from opsq.strategy.arms import FAIR, RANDOM, Arm, Filter
 
 FRONTS_KEPT = 256
-"""Beyond this number the fronts that were not used for longest are forgotten; a new call walks again."""
+"""So many fronts are kept beside those of calls that wait, which are all asked in turn; a new call walks again."""
 OFFERS_BETWEEN = 10_000
 """After so many offers fronts are looked at that have never come to what they know."""
 PASSES_SAVED = 500
@@ -41,6 +41,7 @@ class FrontsState(FairState, Protocol):
     """What the table of fronts needs of the engine's state."""
 
     rng: random.Random
+    awaited_arms_count: int
     batch: Batch
     states: dict[str, int]
 
@@ -88,8 +89,7 @@ class Fronts:
         front = self.make(arm)
         if front is not None:
             self._by_name[name] = front
-            if len(self._by_name) > FRONTS_KEPT:
-                self.retire(self._by_name.popitem(last=False)[1])
+            self._forget_unused()
         return front
 
     def front_in_use(self, name: str) -> Front | FairFront | None:
@@ -167,8 +167,14 @@ class Fronts:
                 for front in list(by_lane.get(lane_id, ())):
                     front.offer(submission)
 
+    def _forget_unused(self) -> None:
+        """Forget the fronts that were not used for longest, if there are too many."""
+        while len(self._by_name) > FRONTS_KEPT + self._state.awaited_arms_count:
+            self.retire(self._by_name.popitem(last=False)[1])
+
     def tick(self) -> None:
-        """Forget fronts most of whose submissions have ended: they are not asked any more, or never to the end."""
+        """Forget fronts that are not used, and those most of whose submissions have ended, as they are never met."""
+        self._forget_unused()
         if self._offers_count < OFFERS_BETWEEN:
             return
         self._offers_count = 0

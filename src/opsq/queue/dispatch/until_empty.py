@@ -20,6 +20,7 @@ from opsq.store import lanes
 from opsq.strategy.arms import Arm
 
 SEARCHES_KEPT = 256
+"""So many searches are kept beside those of calls that wait, which are all asked in turn."""
 SEARCH_ROWS = 64
 LOOK_ROWS = 4
 """A submission that is looked at costs its turn as much as this many rows: most must be loaded for it."""
@@ -30,6 +31,7 @@ class SearchedState(Protocol):
 
     reader: apsw.Connection
     rules: Rules
+    awaited_arms_count: int
     rows_left: int
     states: dict[str, int]
     has_untold: bool
@@ -114,7 +116,7 @@ class UntilEmpty:
         search = self._searches.get(name)
         if search is None or search.rules_version != version:
             search = self._searches[name] = _Search(version)
-            if len(self._searches) > SEARCHES_KEPT:
+            while len(self._searches) > SEARCHES_KEPT + self._state.awaited_arms_count:
                 self._searches.popitem(last=False)
         self._searches.move_to_end(name)
         return search

@@ -143,3 +143,26 @@ def test_submissions_that_the_other_filters_shut_out_are_passed_once(rig: Rig, l
     assert len(looks) == 5
     assert is_over(rig, strategy)
     assert len(looks) == 5
+
+
+def test_more_waiting_strategies_than_searches_are_kept_wait_for_the_end_of_work(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search that begins again looks again at all that is paused."""
+    monkeypatch.setattr(until_empty, "SEARCHES_KEPT", 4)
+    monkeypatch.setattr(reserve, "TURN_ROWS", 60)
+    asker, holder, tenants = rig.connect(), rig.connect(), range(12)
+    for tenant in tenants:
+        for _ in range(5):
+            rig.submit(1, metadata={"tenant": tenant, "kind": "paused"})
+        rig.submit(1, metadata={"tenant": tenant})
+    rig.ask(asker, m.Pause(next(rig.ids), {"kind": "paused"}))
+    tickets = rig.reserve(holder, 100)
+    assert len(tickets) == len(tenants)
+    rig.turns_limit = 100
+    peer = rig.connect()
+    calls = [rig.park(peer, strategy=f"SelectOnly(tenant={tenant})", until_empty=True) for tenant in tenants]
+    rig.submit(1)
+    assert not any(rig.replies(peer, call) for call in calls)
+    rig.complete(holder, *(ticket.held() for ticket in tickets))
+    assert [rig.replies(peer, call) for call in calls] == [[m.Reserved(call, is_empty=True)] for call in calls]
