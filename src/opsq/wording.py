@@ -70,6 +70,7 @@ REFUSALS: dict[str, str] = {
     "too_many_parked": (
         "{limit} calls of this connection are already waiting.\nWait for fewer at once, or open more connections."
     ),
+    "id_in_use": "Request {request_id} of this connection is still waiting.\nGive each request an id of its own.",
     "too_many_operations": "{limit:operation} of this connection are already in progress.\nWait until one has ended.",
     "too_many_unread": "More than {limit} of replies were not read.\nRead replies while sending requests.",
     "impossible_field": "{field} is not possible: {complaint}.",

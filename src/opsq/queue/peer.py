@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 
 from opsq.clock import MonoNs, Now
-from opsq.errors import Refused
+from opsq.errors import Refused, UsageError
 
 PARKED_LIMIT = 16_384
 """How many calls of one connection may wait: for chunks, for results, for the end of submissions, for room."""
@@ -27,7 +27,7 @@ class Peer:
         "heard",
         "host",
         "is_connected",
-        "parked_count",
+        "parked_ids",
         "pid",
         "place",
         "reservation_ids",
@@ -47,7 +47,8 @@ class Peer:
         """Who it is and, in `place`, on which host, as the system or its token says; None: unknown."""
         self.place: str | None = None
         self.is_connected = True
-        self.parked_count = 0
+        self.parked_ids: set[int] = set()
+        """Its requests that wait."""
         self.reservation_ids: dict[int, None] = {}
         """What it holds by its connection, oldest first."""
         self.watches: dict[int, int] = {}
@@ -57,11 +58,14 @@ class Peer:
         self.described: set[int] = set()
         """Submissions whose content it has been sent."""
 
-    def check_parked(self) -> None:
-        """Refuse a call that may have to wait; what parks it counts it in `parked_count` until it is answered.
+    def check_parked(self, request_id: int) -> None:
+        """Refuse a call that may have to wait; what parks it has its id in `parked_ids` until it is answered.
 
         Raises:
+            UsageError: a call with its id waits already.
             Refused: too many wait.
         """
-        if self.parked_count >= PARKED_LIMIT:
+        if request_id in self.parked_ids:
+            raise UsageError(cause="id_in_use", request_id=request_id)
+        if len(self.parked_ids) >= PARKED_LIMIT:
             raise Refused(cause="too_many_parked", limit=PARKED_LIMIT)

@@ -75,7 +75,7 @@ def test_more_submissions_than_calls_may_wait_are_waited_for(
         target=lambda: found.extend(state.state for state in submission_end.wait_for(caller, ids, None))
     )
     waiting.start()
-    wait_until(lambda: caller.connections[-1].peer.parked_count == 3)
+    wait_until(lambda: len(caller.connections[-1].peer.parked_ids) == 3)
     for submission in reversed(submissions):
         submission.cancel()
     waiting.join()

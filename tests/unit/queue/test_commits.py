@@ -451,6 +451,21 @@ def test_what_the_engine_itself_cannot_write_stops_no_request(rig: Rig, monkeypa
     assert rig.broken_rules() == []
 
 
+def test_lease_that_cannot_be_written_is_not_asked_for_again_by_who_has_gone(rig: Rig) -> None:
+    """The rate has given its token, so the call would wait."""
+    rig.ask(rig.connect(), m.Limit(1, "tenant", rate_per_s=0.01, burst=1))
+    rig.submit(1, metadata={"tenant": "x"})
+    peer, other = rig.connect(), rig.connect()
+    rig.send(peer, m.Reserve(5, 1, "OldestFirst", None, 60.0))
+    rig.send(other, poison(rig, 6))
+    rig.disconnect(peer)
+    rig.settle()
+    with pytest.raises(Bug, match="OverflowError"):
+        rig.replies(other, 6)
+    state = rig.status()
+    assert (state.parked_count, state.consumers) == (0, [])
+
+
 def test_disk_that_fills_while_requests_are_written_apart_refuses_them_all(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,7 +84,10 @@ class ReserveCalls:
         Raises:
             InvalidStrategy: the strategy cannot be parsed.
             StorageFull: nothing is handed out while the disk is full, and the call does not want to wait.
+            UsageError: it would have to wait, and another call with its id does already.
         """
+        if not peer.is_connected:
+            return  # it is handled again, as its batch could not be written, and nobody is there any more
         plan = self.plan(request.strategy)
         state = self._state
         state.consumers[peer] = plan.text
@@ -98,7 +101,7 @@ class ReserveCalls:
             state.rows_left = TURN_ROWS
             if _is_single(request) and self._deal(peer, request, plan, now):
                 return
-        peer.check_parked()
+        peer.check_parked(request.id)
         call = Call(peer, request, plan.text, now)
         if not state.is_full:
             # Calls that wait already have found nothing, and nothing has become free since, unless their run goes on.
@@ -107,7 +110,7 @@ class ReserveCalls:
                     return
             elif not (self._has_turn or state.has_news) and self._answer_nothing(call, plan):
                 return
-        peer.parked_count += 1
+        peer.parked_ids.add(request.id)
         self._line(plan).join(call)
         self._calls.setdefault(peer, {})[request.id] = call
         if request.wait_s is not None:
@@ -203,13 +206,13 @@ class ReserveCalls:
 
     def _leave(self, call: Call) -> None:
         call.is_over = True
-        call.peer.parked_count -= 1
+        call.peer.parked_ids.remove(call.request.id)
         if call.deadline is not None:
             self._deadlines.discard(call.deadline, call)
-        calls = self._calls.get(call.peer, {})  # a client may have used one id for two calls
-        calls.pop(call.request.id, None)
+        calls = self._calls[call.peer]
+        del calls[call.request.id]
         if not calls:
-            self._calls.pop(call.peer, None)
+            del self._calls[call.peer]
         line = self._lines[call.text]
         if line.first is call:
             self._slow_runs.abandoned(call.text)

@@ -143,8 +143,8 @@ class Admission:
             raise NoRoom(cause="over_backlog", chunks=count, limit=limit)
         if request.wait_s == 0:
             raise lack or self._others()
-        peer.check_parked()
-        peer.parked_count += 1
+        peer.check_parked(request.id)
+        peer.parked_ids.add(request.id)
         due = after(now.mono, request.wait_s) if request.wait_s is not None else None
         self._line[peer, request.id] = _Waiting(peer, request, needed, admit, due)
         self._places.setdefault(peer, {})[request.id] = None
@@ -216,7 +216,7 @@ class Admission:
 
     def _leave(self, peer: Peer, request_id: int) -> _Waiting:
         waiting = self._line.pop((peer, request_id))
-        peer.parked_count -= 1
+        peer.parked_ids.remove(request_id)
         places = self._places[peer]
         del places[request_id]
         if not places:

@@ -36,8 +36,8 @@ class EventStream:
         if rows.events or rows.next_since < rows.last_seq or request.wait_s == 0:
             self._state.reply(peer, rows)
             return
-        peer.check_parked()
-        peer.parked_count += 1
+        peer.check_parked(request.id)
+        peer.parked_ids.add(request.id)
         due = None if request.wait_s is None else after(now.mono, request.wait_s)
         self._parked.setdefault(peer, {})[request.id] = (replace(request, since=rows.next_since), due)
         if due is not None:
@@ -88,7 +88,7 @@ class EventStream:
         parked = self._parked.get(peer, {})
         request, due = parked.pop(request_id, (None, None))
         if request is not None:
-            peer.parked_count -= 1
+            peer.parked_ids.remove(request_id)
             if due is not None:
                 self._deadlines.discard(due, (peer, request_id))
             if not parked:

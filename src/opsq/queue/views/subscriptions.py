@@ -39,8 +39,8 @@ class Subscriptions:
         if submission.state in submissions.FINAL_STATES:
             self._state.reply(peer, Shown(request.id, self._shown(submission)))
         else:
-            peer.check_parked()
-            peer.parked_count += 1
+            peer.check_parked(request.id)
+            peer.parked_ids.add(request.id)
             self._ends.setdefault(request.submission_id, {})[peer, request.id] = None
             peer.watches[request.id] = request.submission_id
 
@@ -50,8 +50,8 @@ class Subscriptions:
         if rows.is_final or request.wait_s == 0 or self._is_completed(request, rows):
             self._state.reply(peer, rows)
             return
-        peer.check_parked()
-        peer.parked_count += 1
+        peer.check_parked(request.id)
+        peer.parked_ids.add(request.id)
         due = after(now.mono, request.wait_s) if request.wait_s is not None else None
         self._readers.setdefault(request.submission_id, {})[peer, request.id] = (request, due)
         peer.watches[request.id] = request.submission_id
@@ -92,7 +92,7 @@ class Subscriptions:
         shown = cache(partial(self._shown, submission))  # read once, and only if somebody waits
         for peer, request_id in self._ends.pop(submission.id, ()):
             peer.watches.pop(request_id, None)
-            peer.parked_count -= 1
+            peer.parked_ids.remove(request_id)
             self._state.attempt(peer, request_id, partial(self._show, peer, request_id, shown))
         for (peer, _), (request, _) in list(self._readers.get(submission.id, {}).items()):
             self._answer(peer, request)
@@ -121,7 +121,7 @@ class Subscriptions:
     def _remove(self, submission_id: int, peer: Peer, request_id: int) -> Results | None:
         """Take a waiting call out; the request, if it waited for results."""
         peer.watches.pop(request_id, None)
-        peer.parked_count -= 1
+        peer.parked_ids.remove(request_id)
         ends = self._ends.get(submission_id, {})
         if (peer, request_id) in ends:
             del ends[peer, request_id]

@@ -7,7 +7,7 @@ import collections
 import apsw
 import pytest
 
-from opsq.errors import InvalidStrategy, StorageFull
+from opsq.errors import InvalidStrategy, StorageFull, UsageError
 from opsq.ids import mask_indexes
 from opsq.queue.chunks import reserve
 from opsq.wire import messages as m
@@ -434,11 +434,24 @@ def test_fifty_consumers_and_a_hundred_thousand_chunks_are_delivered_exactly_onc
     assert {rig.show(submission_id).state for submission_id in submissions} == {"completed"}
 
 
-def test_two_parked_calls_under_one_request_id_are_both_answered(rig: Rig) -> None:
+def test_second_call_under_the_id_of_one_that_waits_is_refused_and_the_connection_leaves_nothing_behind(
+    rig: Rig,
+) -> None:
+    peer = rig.connect()
+    rig.park(peer, id=7)
+    with pytest.raises(UsageError, match="Request 7 of this connection is still waiting"):
+        rig.park(peer, id=7)
+    rig.disconnect(peer)
+    submission_id = rig.submit(1)
+    assert rig.show(submission_id).reserved_count == 0
+    assert rig.status().parked_count == 0
+
+
+def test_id_of_a_call_that_waited_can_be_used_again(rig: Rig) -> None:
     peer = rig.connect()
     for _ in range(2):
         rig.park(peer, id=7)
-    submission_id = rig.submit(2)
-    given = [chunks(tickets_of(reply)) for reply in rig.replies(peer, 7) if isinstance(reply, m.Reserved)]
-    assert given == [[(submission_id, 0)], [(submission_id, 1)]]
-    rig.disconnect(peer)
+        submission_id = rig.submit(1)
+        reply = reserved(rig, peer, 7)
+        assert reply is not None
+        assert chunks(tickets_of(reply)) == [(submission_id, 0)]
