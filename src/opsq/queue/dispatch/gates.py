@@ -91,6 +91,8 @@ class Gates:
 
         To the nanosecond, or a burst of 1 would slow a high rate.
         """
+        self.is_trial = False
+        """What is looked at now waits for nothing, and the tokens that it takes are put back."""
         self._clock = state.now
         self._consumers_count = 1
         self._refreshed: MonoNs = state.now.mono
@@ -271,7 +273,7 @@ class Gates:
 
     def _arm(self, blocker: Blocker, bucket: Bucket) -> None:
         """Have those who wait for a token of this rate woken when there is one."""
-        if blocker not in self._armed:
+        if blocker not in self._armed and not self.is_trial:
             self._armed.add(blocker)
             heapq.heappush(self._tokens, (bucket.next_token_at(), blocker))
 

@@ -94,6 +94,7 @@ class DryRun:
         self.arms = [DryArm(name, arm) for name, arm in arms]
 
     def __enter__(self) -> Self:
+        self._state.gates.is_trial = True
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -104,6 +105,7 @@ class DryRun:
         for submission, count in self._taken:
             submission.reserved_count -= count
             state.gates.take_back(submission, count)
+        state.gates.is_trial = False
         state.rng.setstate(self._rng_state)
 
     @property

@@ -136,6 +136,27 @@ def test_what_comes_before_under_the_same_rate_is_counted(rig: Rig) -> None:
     assert rig.reserve(rig.connect(), 1) == []
 
 
+def test_explaining_what_is_behind_much_puts_off_no_token_of_another_rate(rig: Rig) -> None:
+    """What comes first under the rate of the tenant is taken on trial, with all tokens of the kind."""
+    peer = rig.connect()
+    rig.ask(peer, m.Limit(next(rig.ids), "tenant", rate_per_s=0.001, burst=1))
+    rig.ask(peer, m.Limit(next(rig.ids), "kind", rate_per_s=1.0, burst=1))
+    rig.submit(1, metadata={"tenant": "a"})
+    rig.reserve(peer)
+    rig.submit(1000, metadata={"tenant": "a", "kind": "x"})
+    between = rig.submit(1, metadata={"tenant": "b", "kind": "x"})
+    explained = rig.submit(1, metadata={"tenant": "a", "kind": "x"})
+    assert "waits behind 1001 chunks of 2 submissions that a limit throttles too" in why(rig, explained)[1]
+    assert [ticket.submission_id for ticket in rig.reserve(peer)] == [between]
+    rig.submit(1, metadata={"tenant": "c", "kind": "x"})
+    call = rig.park(peer)
+    assert rig.replies(peer, call) == []
+    rig.advance(1.5)
+    [reply] = rig.replies(peer, call)
+    assert isinstance(reply, m.Reserved)
+    assert len(reply.grants) == 1
+
+
 def test_gate_of_the_consumers_own_strategy_is_told(rig: Rig) -> None:
     peer = rig.connect()
     submission_id = rig.submit(3)
