@@ -141,8 +141,8 @@ class Notifier:
         self._end_seq: int | None = None
         self._stops_count = 0
         self._is_once = False
-        self._seen_at = -1
-        """Of a queue that was put back, what is not later was taken before."""
+        self._seen_seq, self._seen_at = 0, -1
+        """Of a queue that was put back, what is up to both was taken before."""
         self.delivered_count = 0
         cursor, self._taken_at, self._origin = deliveries.progress()
         self.cursor = cursor
@@ -217,8 +217,11 @@ class Notifier:
             self._end_seq = page.last_seq
         events = page.events
         if events and events[0].kind == "lost" and events[0].count is None:
-            self._seen_at = self._taken_at  # the queue was put back: what comes again was taken before
-        events = [event for event in events if event.at > self._seen_at or event.kind == "lost"]
+            # The queue was put back: what comes again was taken before, but nothing newer, whatever the clock said.
+            self._seen_seq, self._seen_at = min(self.cursor or 0, page.last_seq), self._taken_at
+        events = [
+            event for event in events if event.kind == "lost" or event.seq > self._seen_seq or event.at > self._seen_at
+        ]
         at = max((event.at for event in events if event.kind != "lost"), default=0)
         if events or page.next_since != self.cursor:
             new = [one for event in events for one in self._addressed(event)]

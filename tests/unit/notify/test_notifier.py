@@ -16,6 +16,7 @@ from opsq.store.deliveries import Deliveries
 from opsq.wire.messages import Event, EventRows
 
 AT = 1_800_000_000_000
+LOST = Event(0, AT, "lost", None, "", {}, None, None, None, None, "", "")
 
 
 def event(seq: int, submission_id: int = 1, kind: str = "failed", at: int | None = None) -> Event:
@@ -285,18 +286,37 @@ def test_what_was_given_up_long_ago_or_is_too_much_is_forgotten(
 def test_queue_that_was_put_back_repeats_nothing_and_loses_nothing(file: Deliveries) -> None:
     receiver = Receiver()
     run(file, Source(*(event(seq, seq) for seq in range(1, 8))), receiver)
-    lost = Event(0, AT, "lost", None, "", {}, None, None, None, None, "", "")
     late = [event(seq, seq, at=AT + 1000 + seq) for seq in (4, 5)]
 
     def ask(since: int | None) -> EventRows:
         if since == 7:
-            return EventRows(1, [lost, event(1, 1)], 1, 5)
+            return EventRows(1, [LOST, event(1, 1)], 1, 5)
         return Source(*(event(seq, seq) for seq in range(1, 4)), *late).ask(since)
 
     found = Notifier(file, [receiver], ask, jobs=1, tries=Tries(), on_failure=print, dead_days=30)
     found.run(once=True)
     assert receiver.taken[7:] in (["0", "4", "5"], ["0", "5", "4"])
     assert file.progress()[0] == 5
+
+
+def test_what_happens_after_a_queue_was_put_back_is_delivered_though_the_clock_was_ahead_before(
+    file: Deliveries,
+) -> None:
+    receiver = Receiver()
+    run(file, Source(event(1), event(2), event(3, at=AT + 86_400_000)), receiver)
+
+    answers = iter([EventRows(1, [LOST, event(1)], 1, 2), Source(event(1), event(2)).ask(1), Source(event(3)).ask(2)])
+
+    def ask(_: int | None) -> EventRows:
+        if (page := next(answers, None)) is None:
+            raise Unreachable("enough")
+        return page
+
+    found = Notifier(file, [receiver], ask, jobs=3, tries=Tries(), on_failure=print, dead_days=30)
+    with pytest.raises(Unreachable):
+        found.run(once=False)
+    found.finish(60)
+    assert sorted(receiver.taken[3:]) == ["0", "3"]
 
 
 class Hanging(Receiver):
