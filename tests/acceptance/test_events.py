@@ -25,15 +25,17 @@ def test_ends_deaths_and_pauses_are_lines_with_growing_cursors(queue):
     assert (failed["metadata"], failed["title"]) == ({"tenant": "a"}, "Import")
     assert failed["text"].startswith(f"Submission {number} (Import) has failed: Chunk ")
     assert (paused["metadata"], paused["subject"]) == ({"tenant": "a"}, "pause tenant=a")
-    assert [each["cursor"] for each in (dead, failed, paused)] == ["1", "2", "3"]
+    cursors = [each["cursor"] for each in (dead, failed, paused)]
+    assert [cursor.partition("@")[0] for cursor in cursors] == ["1", "2", "3"]
     lines = [
         line.split("\t") for line in queue.ok("events", "--since", "1", "--kind", "paused", "--kind", "failed").lines
     ]
     assert [(line[0], line[2], line[3]) for line in lines] == [
-        ("2", "failed", f"submission {number}"),
-        ("3", "paused", "pause tenant=a"),
+        (cursors[1], "failed", f"submission {number}"),
+        (cursors[2], "paused", "pause tenant=a"),
     ]
-    assert [line.split("\t")[0] for line in queue.ok("events", "-n", "1").lines] == ["1"]
+    assert [line.split("\t")[0] for line in queue.ok("events", "-n", "1").lines] == cursors[:1]
+    assert len(queue.ok("events", "--since", cursors[0]).lines) == 2
     assert "tenant=a was paused" in queue.on_terminal("events", columns=160).text
 
 
@@ -52,6 +54,10 @@ def test_cursor_file_goes_on_behind_what_was_printed(queue):
     queue.ok("restart")
     queue.ok("resume", "tenant=a", "--quiet")
     assert [line.split("\t")[2] for line in queue.ok("events", "--cursor-file", kept).lines] == ["resumed"]
+    number, _, instant = (queue.folder / "seen").read_text().strip().partition("@")
+    assert (number, instant.isdigit()) == ("2", True)
+    (queue.folder / "seen").write_text("1\n")  # as an older opsq has left it
+    assert [line.split("\t")[2] for line in queue.ok("events", "--cursor-file", kept).lines] == ["resumed"]
     (queue.folder / "seen").write_text("hey!\n")
     assert queue("events", "--cursor-file", kept).status == 2
     assert queue("events", "--cursor-file", str(queue.folder / "none" / "seen")).status != 0
@@ -64,7 +70,7 @@ def test_cursor_0_beside_a_cursor_file_is_refused_as_any_other(queue):
         assert "--since and --cursor-file cannot be combined." in ran.err
 
 
-@pytest.mark.parametrize("word", ["-1", "hey", "9" * 30])
+@pytest.mark.parametrize("word", ["-1", "hey", "9" * 30, "1@", "1@hey"])
 def test_cursor_that_is_none_is_refused(queue, word):
     assert queue("events", f"--since={word}").status == 2
 
@@ -73,6 +79,21 @@ def test_cursor_ahead_of_the_queue_is_answered_by_lost(queue):
     queue.ok("pause", "tenant=a", "--quiet")
     lost, paused = queue.ok("events", "--since", "77", "--json").documents
     assert (lost["kind"], lost["count"], paused["kind"]) == ("lost", None, "paused")
+
+
+def test_cursor_file_of_a_queue_that_was_put_back_is_answered_by_lost_though_as_much_has_happened_since(queue):
+    kept = str(queue.folder / "seen")
+    queue.ok("backup", "copy.sqlite")
+    queue.ok("pause", "tenant=a", "--quiet")
+    assert len(queue.ok("events", "--cursor-file", kept).lines) == 1
+    queue.ok("stop")
+    (queue.folder / "copy.sqlite").replace(queue.state_dir / "opsq.sqlite")
+    queue.ok("start")
+    for tenant in "bc":
+        queue.ok("pause", f"tenant={tenant}", "--quiet")
+    found = queue.ok("events", "--cursor-file", kept, "--json").documents
+    assert [event["kind"] for event in found] == ["lost", "paused", "paused"]
+    assert queue.ok("events", "--cursor-file", kept).lines == []
 
 
 def test_follower_goes_on_over_a_killed_daemon(queue):

@@ -13,6 +13,7 @@ from pathlib import Path
 import opsq
 from daemons import kill, running
 from opsq.daemon import lifecycle
+from opsq.documents.event_cursor import EventCursor
 from opsq.settings import Settings
 from waiting import wait_until
 
@@ -83,7 +84,7 @@ def test_every_event_is_delivered_in_order_whatever_is_killed(runtime_dir: Path)
         with opsq.connect(settings.socket) as queue:
             events = list(queue.events())
         assert notify(settings, folder, "--once").wait() == 0
-    wanted = [(str(event.seq), f"pause tenant={event.metadata['tenant']}") for event in events]
+    wanted = [(str(EventCursor(event.seq, event.at)), f"pause tenant={event.metadata['tenant']}") for event in events]
     found = [(line["cursor"], line["subject"]) for line in told(log)]
     assert set(found) == set(wanted)
     for subject in {subject for _, subject in wanted}:

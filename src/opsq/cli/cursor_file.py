@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 
+from opsq.documents.event_cursor import EventCursor
 from opsq.errors import InputUnreadable, UsageError
 from opsq.private_file import changing
 
@@ -21,7 +22,7 @@ class CursorFile:
 
     def __init__(self, path: str) -> None:
         self._path = os.path.abspath(path)
-        self.cursor: int | None = None
+        self.cursor: EventCursor | None = None
         """None: there is none yet."""
         try:
             with open(self._path, encoding="ascii", errors="replace") as file:
@@ -30,11 +31,11 @@ class CursorFile:
             return
         except OSError as error:
             raise InputUnreadable(f"Cannot read the cursor in {path}: {error.strerror}.") from error
-        if text and not (text.isdigit() and len(text) < 19):
+        self.cursor = EventCursor.parse(text)
+        if text and self.cursor is None:
             raise UsageError(f"{path} holds no cursor: {text!r}.", hint="Name a file of its own for the cursor.")
-        self.cursor = int(text) if text else None
 
-    def keep(self, cursor: int) -> None:
+    def keep(self, cursor: EventCursor) -> None:
         """Have the file say so, durably."""
         if cursor != self.cursor:
             with changing(self._path) as replace:

@@ -13,19 +13,19 @@ from opsq.cli.caller import Caller
 from opsq.cli.lasting_connection import LastingConnection
 from opsq.cli.stopped_queue import asked
 from opsq.documents.asking import Asked
+from opsq.documents.event_cursor import EventCursor
 from opsq.errors import UsageError
-from opsq.units import parse_count
 from opsq.wire.messages import EventRows, Events
 
-NOW, OLDEST = -1, -2
+NOW, OLDEST = EventCursor(-1), EventCursor(-2)
 """Words in place of cursors."""
 
 
-def cursor(origin: str, text: str) -> int:
+def cursor(origin: str, text: str) -> EventCursor:
     """A cursor, or a word in place of one."""
     if text in {"oldest", "now"}:
         return OLDEST if text == "oldest" else NOW
-    if (place := parse_count(text)) is not None:
+    if (place := EventCursor.parse(text)) is not None:
         return place
     raise UsageError(f"{origin} {text}: give the cursor of an event, oldest or now.")
 
@@ -36,14 +36,16 @@ class Feed:
     def __init__(self, daemon: Asked) -> None:
         self._daemon = daemon
 
-    def page(self, since: int | None, limit: int, wait_s: float, kinds: Sequence[str] = ()) -> EventRows:
-        """The next events behind a cursor; none after `wait_s` without one."""
-        request = Events(self._daemon.next_id(), since, limit, wait_s, list(kinds))
+    def page(self, since: EventCursor | None, limit: int, wait_s: float, kinds: Sequence[str] = ()) -> EventRows:
+        """The next events behind a cursor (None: from the oldest); none after `wait_s` without one."""
+        seq, at = since or (None, None)
+        request = Events(self._daemon.next_id(), seq, limit, wait_s, list(kinds), at)
         return self._daemon.call(request, EventRows)
 
-    def newest(self) -> int:
+    def newest(self) -> EventCursor:
         """The cursor behind all that there is."""
-        return self.page(None, 1, 0.0).last_seq
+        last = self.page(None, 1, 0.0).last_seq
+        return EventCursor.behind(self.page(EventCursor(max(last - 1, 0)), 1, 0.0))
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from opsq.documents.event_cursor import EventCursor
 from opsq.documents.shape import Shape, instant
 from opsq.documents.submission_text import value_text
 
@@ -41,7 +42,7 @@ class EventDocument(Shape):
     def of(cls, event: Event) -> EventDocument:
         """An event as JSON."""
         return cls(
-            cursor=str(event.seq),
+            cursor=str(EventCursor(event.seq, event.at)),
             at=instant(event.at) or "",
             kind=event.kind,
             subject=subject(event),

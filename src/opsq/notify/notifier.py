@@ -18,6 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from opsq.clock import after, now
+from opsq.documents.event_cursor import EventCursor
 from opsq.documents.events import EventDocument
 from opsq.notify.target import Delivery, Failure, Target
 from opsq.store.deliveries import Deliveries, NewDelivery, Waiting
@@ -40,7 +41,7 @@ _STOPS = 2
 BACKOFF_FACTOR, BACKOFF_MOST_S = 5.0, 36_000.0
 _event = msgspec.json.Decoder(EventDocument)
 
-Ask = Callable[[int | None], EventRows]
+Ask = Callable[[EventCursor | None], EventRows]
 """The next events behind a cursor; waits for one, but not for long."""
 
 
@@ -144,17 +145,17 @@ class Notifier:
         self._seen_seq, self._seen_at = 0, -1
         """Of a queue that was put back, what is up to both was taken before."""
         self.delivered_count = 0
-        cursor, self._taken_at, self._origin = deliveries.progress()
-        self.cursor = cursor
+        cursor, at, self._origin = deliveries.progress()
+        self.cursor = None if cursor is None else EventCursor(cursor, at or None)
 
     @property
     def waiting_count(self) -> int:
         """How many deliveries are to be made."""
         return len(self._known)
 
-    def begin(self, since: int) -> None:
+    def begin(self, since: EventCursor) -> None:
         """Set where to begin, when it has never run."""
-        self._deliveries.take(since, 0, [], 0)
+        self._deliveries.take(since.seq, since.at or 0, [], 0)
         self.cursor = since
 
     def run(self, *, once: bool) -> None:
@@ -202,7 +203,7 @@ class Notifier:
             except BaseException as error:  # noqa: BLE001  # it ends the process, from the thread that runs it
                 self._inbox.put(error)
                 return
-            since = page.next_since
+            since = EventCursor.behind(page)
             self._inbox.put(page)
 
     def _want_more(self) -> None:
@@ -215,21 +216,20 @@ class Notifier:
         self._has_page = False
         if self._end_seq is None:
             self._end_seq = page.last_seq
-        events = page.events
-        if events and events[0].kind == "lost" and events[0].count is None:
+        events, reached = page.events, EventCursor.behind(page)
+        if self.cursor is not None and events and events[0].kind == "lost" and events[0].count is None:
             # The queue was put back: what comes again was taken before, but nothing newer, whatever the clock said.
-            self._seen_seq, self._seen_at = min(self.cursor or 0, page.last_seq), self._taken_at
+            self._seen_seq, self._seen_at = min(self.cursor.seq, page.last_seq), self.cursor.at or -1
         events = [
             event for event in events if event.kind == "lost" or event.seq > self._seen_seq or event.at > self._seen_at
         ]
-        at = max((event.at for event in events if event.kind != "lost"), default=0)
-        if events or page.next_since != self.cursor:
+        if events or reached != self.cursor:
             new = [one for event in events for one in self._addressed(event)]
-            for waiting in self._deliveries.take(page.next_since, at, new, now().wall):
+            for waiting in self._deliveries.take(reached.seq, reached.at or 0, new, now().wall):
                 self._add(waiting)
             for name, count in Counter(one.target for one in new if one.error).items():
                 self._on_failure(f"{name}: {WAITING_MOST:,} deliveries wait already; {count} new ones are dead.")
-        self.cursor, self._taken_at = page.next_since, max(at, self._taken_at)
+        self.cursor = reached
 
     def _addressed(self, event: Event) -> Iterator[NewDelivery]:
         document = EventDocument.of(event)
@@ -336,7 +336,7 @@ class Notifier:
 
     def _has_read(self) -> bool:
         """Whether all that had happened at the start was taken."""
-        return self._end_seq is not None and (self.cursor or 0) >= self._end_seq
+        return self.cursor is not None and self._end_seq is not None and self.cursor.seq >= self._end_seq
 
     def _is_full(self) -> bool:
         """Whether so much waits for every target that no more is taken."""

@@ -22,7 +22,7 @@ _PROGRESS = """
 CREATE TABLE progress (
     id     INTEGER PRIMARY KEY CHECK (id = 1),
     cursor INTEGER,          -- NULL: nothing was read yet
-    at     INTEGER NOT NULL, -- of the last event that was taken
+    at     INTEGER NOT NULL, -- of the event at the cursor; 0: not known
     origin TEXT NOT NULL     -- random: makes the ids of messages differ from those of any other queue
 ) STRICT;
 """
@@ -125,7 +125,7 @@ class Deliveries:
         self._connection.close()
 
     def progress(self) -> tuple[int | None, int, str]:
-        """The cursor (None: nothing was read yet), the instant of the last event taken, the origin of message ids."""
+        """The cursor (None: nothing was read yet), when its event was (0: not known), and the origin of message ids."""
         [row] = self._connection.execute("SELECT cursor, at, origin FROM progress")
         return row[0], int(row[1]), str(row[2])
 
@@ -142,7 +142,7 @@ class Deliveries:
                 )
                 if not one.error:
                     taken.append(Waiting(connection.last_insert_rowid(), one.target, one.subject, 0, taken_at))
-            connection.execute("UPDATE progress SET cursor = ?, at = max(at, ?)", (cursor, at))
+            connection.execute("UPDATE progress SET cursor = ?, at = ?", (cursor, at))
         return taken
 
     def waiting(self) -> list[Waiting]:

@@ -24,7 +24,14 @@ def test_pages_go_on_behind_their_cursor(queue, api):
     first = document(api, "events", limit=2)
     assert [event["subject"] for event in first["events"]] == ["pause tenant=a", "pause tenant=b"]
     second = document(api, "events", since=first["next"])
-    assert ([event["subject"] for event in second["events"]], second["next"]) == (["pause tenant=c"], "3")
+    assert ([event["subject"] for event in second["events"]], second["next"]) == (
+        ["pause tenant=c"],
+        second["events"][0]["cursor"],
+    )
+    number, _, instant = second["next"].partition("@")
+    assert (number, document(api, "events", since=3)["events"]) == ("3", [])
+    other = document(api, "events", since=f"3@{int(instant) - 1}")["events"]
+    assert [event["kind"] for event in other] == ["lost", "paused", "paused", "paused"]
     assert document(api, "events", kind="failed")["events"] == []
     assert document(api, "events", since=99)["events"][0]["kind"] == "lost"
 
@@ -48,14 +55,18 @@ def test_stream_goes_on_behind_the_last_event_that_a_client_has_seen(queue, api)
         assert reply.headers["content-type"] == "text/event-stream; charset=utf-8"
         coming = events(reply)
         name, cursor, shape = next(coming)
-        assert (name, cursor, shape["subject"]) == ("paused", "1", "pause tenant=a")
+        assert (name, cursor, shape["subject"]) == ("paused", shape["cursor"], "pause tenant=a")
         pause(queue, "b")
-        assert next(coming)[2]["subject"] == "pause tenant=b"
+        _, seen, shape = next(coming)
+        assert shape["subject"] == "pause tenant=b"
     pause(queue, "c")
-    with api.stream("GET", "events/stream", headers={"Last-Event-ID": "2"}) as reply:
-        assert next(events(reply))[2]["subject"] == "pause tenant=c"
+    for cursor in ("2", seen):
+        with api.stream("GET", "events/stream", headers={"Last-Event-ID": cursor}) as reply:
+            assert next(events(reply))[2]["subject"] == "pause tenant=c"
+    with api.stream("GET", "events/stream", headers={"Last-Event-ID": "2@1"}) as reply:
+        assert next(events(reply))[0] == "lost"
     with api.stream("GET", "events/stream", params={"since": 2, "kind": ["paused"]}) as reply:
-        assert next(events(reply))[1] == "3"
+        assert next(events(reply))[1].startswith("3@")
     assert problem(api.get("events/stream", headers={"Last-Event-ID": "hey"})) == (400, "usage")
 
 

@@ -28,6 +28,20 @@ def test_program_gets_what_happens_after_the_first_run_and_nothing_twice(notifie
     assert event["text"].startswith("Work of tenant=a was paused by ")
 
 
+def test_events_of_a_queue_that_was_put_back_are_all_delivered_and_no_other_again(notified):
+    notified.ok("pause", "tenant=a", "--quiet")
+    notified.ok("backup", "copy.sqlite")
+    notified.ok("pause", "tenant=b", "--quiet")
+    assert notified.ok("notify", "--once", "--json").json["delivered"] == 2
+    notified.ok("stop")
+    (notified.folder / "copy.sqlite").replace(notified.state_dir / "opsq.sqlite")
+    notified.ok("start")
+    for tenant in "cd":
+        notified.ok("pause", f"tenant={tenant}", "--quiet")
+    assert notified.ok("notify", "--once", "--json").json["delivered"] == 2
+    assert sorted(event["metadata"]["tenant"] for event in got(notified)) == list("abcd")
+
+
 def test_failure_is_logged_and_waits_for_the_next_run(notified):
     notified.ok("pause", "tenant=a", "--quiet")
     notified.ok("resume", "tenant=a", "--quiet")

@@ -27,6 +27,8 @@ def test_embedded_queue_tells_what_happened_and_waits_for_more(runtime_dir: Path
         [paused] = islice(queue.events(event.seq, follow=True, kinds=["paused"]), 1)
         assert (paused.kind, paused.metadata) == ("paused", {"tenant": "a"})
         pausing.join()
+        assert list(queue.events(event.seq, since_at=event.at, kinds=["completed"])) == []
+        assert [one.kind for one in queue.events(event.seq, since_at=event.at - 1)] == ["lost", "completed", "paused"]
         with pytest.raises(UsageError):
             queue.event_page(-1)
 
@@ -50,7 +52,8 @@ def test_events_are_awaited_under_the_same_names(runtime_dir: Path) -> None:
             page = await waiting
             assert [event.kind for event in page.events] == ["paused"]
             assert [event.seq async for event in queue.events()] == [page.next_since]
-            assert (await queue.event_page(page.next_since, wait_s=0.01)).events == []
+            assert (await queue.event_page(page.next_since, wait_s=0.01, since_at=page.next_at)).events == []
+            assert [one.kind async for one in queue.events(page.next_since, since_at=1)] == ["lost", "paused"]
 
     with running(runtime_dir) as settings:
         asyncio.run(asyncio.wait_for(work(settings.socket), 180))

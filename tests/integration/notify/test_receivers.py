@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 import trustme
 
+from opsq.documents.event_cursor import EventCursor
 from opsq.notify.notifier import Notifier, Tries
 from opsq.notify.target import Delivery, Failure
 from opsq.notify.webhooks import WebhookTarget
@@ -211,7 +212,7 @@ def test_all_events_arrive_in_order_at_a_receiver_that_fails_in_every_way(tmp_pa
             on_failure=lambda _: None,
             dead_days=30,
         )
-        found.begin(0)
+        found.begin(EventCursor(0))
         found.run(once=True)
         while found.waiting_count:
             found.run(once=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from opsq.documents.event_cursor import EventCursor
 from opsq.errors import Unreachable
 from opsq.notify import notifier as notifying
 from opsq.notify.notifier import Notifier, Tries
@@ -24,16 +25,21 @@ def event(seq: int, submission_id: int = 1, kind: str = "failed", at: int | None
     return Event(seq, at, kind, submission_id, "", {}, None, None, None, None, "", "")
 
 
+def rows(*events: Event, last: int) -> EventRows:
+    return EventRows(1, list(events), events[-1].seq, last, events[-1].at)
+
+
 class Source:
     """Gives events in pages of two."""
 
     def __init__(self, *events: Event) -> None:
         self.events = list(events)
 
-    def ask(self, since: int | None) -> EventRows:
-        behind = [one for one in self.events if one.seq > (since or 0)][:2]
+    def ask(self, since: EventCursor | None) -> EventRows:
+        seq, at = since or (0, None)
+        behind = [one for one in self.events if one.seq > seq][:2]
         last = max((one.seq for one in self.events), default=0)
-        return EventRows(1, behind, behind[-1].seq if behind else since or 0, last)
+        return rows(*behind, last=last) if behind else EventRows(1, [], seq, last, at)
 
 
 class Receiver:
@@ -53,7 +59,7 @@ class Receiver:
 
     def deliver(self, delivery: Delivery) -> Failure | None:
         with self._lock:
-            cursor = delivery.event.cursor
+            cursor = delivery.event.cursor.partition("@")[0]
             self.asked.append(cursor)
             self.messages.add(delivery.message)
             if self.failures.get(cursor):
@@ -80,7 +86,7 @@ def run(file: Deliveries, source: Source, *targets: Receiver, most: int = 3) -> 
             file, targets, source.ask, jobs=3, tries=Tries(most, 0.001), on_failure=told.append, dead_days=30
         )
         if found.cursor is None:
-            found.begin(0)
+            found.begin(EventCursor(0))
         found.run(once=True)
         if not found.waiting_count:
             return found, told
@@ -136,7 +142,7 @@ def test_retry_is_noticed_by_a_notifier_that_runs(file: Deliveries, tmp_path: Pa
     receiver.failures = {"1": [Failure("no", is_final=True)]}
     run(file, Source(event(1)), receiver)
 
-    def ask(since: int | None) -> EventRows:
+    def ask(since: EventCursor | None) -> EventRows:
         if receiver.taken:
             raise Unreachable("enough")
         other = Deliveries(tmp_path / "notify.sqlite")
@@ -155,7 +161,7 @@ def test_waiting_delivery_outlives_the_process_with_its_attempts(file: Deliverie
     found = Notifier(
         file, [receiver], Source(event(1)).ask, jobs=1, tries=Tries(3, 1000), on_failure=lambda _: None, dead_days=30
     )
-    found.begin(0)
+    found.begin(EventCursor(0))
     found.run(once=True)
     [waiting] = file.waiting()
     assert (waiting.attempts, found.waiting_count, receiver.taken) == (1, 1, [])
@@ -167,7 +173,7 @@ def test_delivery_to_a_target_that_is_gone_is_dead_and_not_lost(file: Deliveries
     found = Notifier(
         file, [old], Source(event(1)).ask, jobs=1, tries=Tries(3, 1000), on_failure=lambda _: None, dead_days=30
     )
-    found.begin(0)
+    found.begin(EventCursor(0))
     found.run(once=True)
     run(file, Source(event(1)), Receiver("webhook.new"))
     [dead] = file.dead()
@@ -181,7 +187,7 @@ def test_retry_after_is_waited_for(file: Deliveries) -> None:
     found = Notifier(
         file, [receiver], Source(event(1)).ask, jobs=1, tries=Tries(3, 0.001), on_failure=told.append, dead_days=30
     )
-    found.begin(0)
+    found.begin(EventCursor(0))
     found.run(once=True)
     assert "again in 3e+03 s" in told[0]
     assert found.waiting_count == 1
@@ -219,7 +225,7 @@ def once(file: Deliveries, source: Source, *targets: Receiver) -> list[str]:
     told: list[str] = []
     found = Notifier(file, targets, source.ask, jobs=3, tries=Tries(9, 1000), on_failure=told.append, dead_days=30)
     if found.cursor is None:
-        found.begin(0)
+        found.begin(EventCursor(0))
     found.run(once=True)
     return told
 
@@ -288,9 +294,9 @@ def test_queue_that_was_put_back_repeats_nothing_and_loses_nothing(file: Deliver
     run(file, Source(*(event(seq, seq) for seq in range(1, 8))), receiver)
     late = [event(seq, seq, at=AT + 1000 + seq) for seq in (4, 5)]
 
-    def ask(since: int | None) -> EventRows:
-        if since == 7:
-            return EventRows(1, [LOST, event(1, 1)], 1, 5)
+    def ask(since: EventCursor | None) -> EventRows:
+        if since == (7, AT + 7):
+            return rows(LOST, event(1, 1), last=5)
         return Source(*(event(seq, seq) for seq in range(1, 4)), *late).ask(since)
 
     found = Notifier(file, [receiver], ask, jobs=1, tries=Tries(), on_failure=print, dead_days=30)
@@ -305,9 +311,9 @@ def test_what_happens_after_a_queue_was_put_back_is_delivered_though_the_clock_w
     receiver = Receiver()
     run(file, Source(event(1), event(2), event(3, at=AT + 86_400_000)), receiver)
 
-    answers = iter([EventRows(1, [LOST, event(1)], 1, 2), Source(event(1), event(2)).ask(1), Source(event(3)).ask(2)])
+    answers = iter([rows(LOST, event(1), last=2), rows(event(2), last=2), rows(event(3), last=3)])
 
-    def ask(_: int | None) -> EventRows:
+    def ask(_: EventCursor | None) -> EventRows:
         if (page := next(answers, None)) is None:
             raise Unreachable("enough")
         return page
@@ -340,7 +346,7 @@ def hanging(file: Deliveries) -> tuple[Notifier, list[Hanging]]:
     """A notifier that is stopped while it delivers."""
     targets = [Hanging("webhook.a"), Hanging("webhook.b")]
     found = Notifier(file, targets, Source(event(1)).ask, jobs=1, tries=Tries(), on_failure=print, dead_days=30)
-    found.begin(0)
+    found.begin(EventCursor(0))
 
     def stop() -> None:
         for target in targets:

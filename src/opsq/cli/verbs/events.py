@@ -11,6 +11,7 @@ from opsq.cli.caller import Caller
 from opsq.cli.cursor_file import CursorFile
 from opsq.cli.event_feed import NOW, OLDEST, Feed, cursor, open_feed
 from opsq.cli.output.readers import is_read
+from opsq.documents.event_cursor import EventCursor
 from opsq.documents.events import EventDocument
 from opsq.options import values
 from opsq.options.option import COUNT, OneOf, option
@@ -27,7 +28,7 @@ _LOOK_S = 5.0
 def events(
     caller: Caller,
     follow: bool = option("-f, --follow", "Go on with new events as they come, also when the daemon is restarted."),
-    since: int | None = option("--since CURSOR|now|oldest", "Only events behind this one.", cursor),
+    since: EventCursor | None = option("--since CURSOR|now|oldest", "Only events behind this one.", cursor),
     cursor_file: str | None = option(
         "--cursor-file FILE", "Go on behind the cursor in this file, and keep it up to date with what was printed."
     ),
@@ -54,7 +55,7 @@ def events(
 def _print(
     caller: Caller,
     feed: Feed,
-    since: int | None,
+    since: EventCursor | None,
     kept: CursorFile | None,
     kinds: list[str],
     left: int | None,
@@ -62,7 +63,7 @@ def _print(
     follow: bool,
 ) -> None:
     last: int | None = None
-    while follow or last is None or (since or 0) < last:
+    while follow or last is None or since is None or since.seq < last:
         rows_count = 1000 if left is None else min(left, 1000)
         page = feed.page(since, rows_count, _LOOK_S if follow else 0.0, kinds)
         shown = page.events if left is None else page.events[:left]
@@ -71,7 +72,7 @@ def _print(
         sys.stdout.flush()
         if not is_read(sys.stdout):
             return
-        since = page.next_since if shown == page.events else shown[-1].seq
+        since = EventCursor.behind(page) if shown == page.events else EventCursor(shown[-1].seq, shown[-1].at)
         last = page.last_seq if last is None else last
         if kept is not None:
             kept.keep(since)

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
+from opsq.documents.event_cursor import PATTERN, EventCursor
 from opsq.documents.events import EventDocument, EventsDocument
 from opsq.errors import OpsqError, Unreachable, UsageError
 from opsq.gateway.api.call import Call
@@ -21,10 +22,11 @@ from opsq.gateway.api.endpoint import EVENT_STREAM, Endpoint
 from opsq.gateway.api.watching import HEADERS, HEARTBEAT_S, RETRY, server_sent
 from opsq.gateway.problems import opsq_problem
 from opsq.gateway.stream import Stream
-from opsq.units import parse_count
 from opsq.wire import messages as m
 
-Cursor = Annotated[m.Id, Meta(description="Only events behind this cursor; without it, all that are kept.")]
+Cursor = Annotated[
+    str, Meta(pattern=PATTERN, description="Only events behind this cursor; without it, all that are kept.")
+]
 Kinds = Annotated[list[m.EventKind], Meta(max_length=16, description="Only these kinds, and `lost`; repeatable.")]
 _PATIENCE_S = 10.0
 """So much longer than asked for the daemon may take to say that there is nothing."""
@@ -62,15 +64,16 @@ async def list_events(call: Call, query: EventsQuery) -> EventsDocument:
     A client that stores `next` once it has dealt with a page misses nothing: the next request gives it as `since`. An
     event of kind `lost` says that some behind the cursor are not kept any more.
     """
-    request = m.Events(call.next_id(), query.since, query.limit, query.wait, list(query.kind))
+    seq, at = _parsed(query.since)
+    request = m.Events(call.next_id(), seq, query.limit, query.wait, list(query.kind), at)
     page = await call.ask_for(request, m.EventRows, query.wait + _PATIENCE_S)
     if page is None and query.since is not None:
-        return EventsDocument([], str(query.since))
+        return EventsDocument([], query.since)
     if page is None:
         raise Unreachable(
             "The daemon has not answered, or the gateway is stopping.", hint="Ask again with the same cursor."
         )
-    return EventsDocument([EventDocument.of(event) for event in page.events], str(page.next_since))
+    return EventsDocument([EventDocument.of(event) for event in page.events], str(EventCursor.behind(page)))
 
 
 async def follow_events(call: Call, query: StreamQuery, headers: StreamHeaders) -> Response:
@@ -79,33 +82,37 @@ async def follow_events(call: Call, query: StreamQuery, headers: StreamHeaders) 
     A client that comes again with the last `id` goes on behind it. While nothing happens there is a comment every 15
     seconds.
     """
-    since = query.since
-    if headers.last_event_id:
-        since = parse_count(headers.last_event_id)
-        if since is None:
-            raise UsageError("Last-Event-ID is no cursor.", hint="Send the `id` of an event of this stream.")
-    stream = _stream(call, since, list(query.kind))
+    if headers.last_event_id and EventCursor.parse(headers.last_event_id) is None:
+        raise UsageError("Last-Event-ID is no cursor.", hint="Send the `id` of an event of this stream.")
+    stream = _stream(call, _parsed(headers.last_event_id or query.since), list(query.kind))
     return Stream(stream, headers=HEADERS, media_type=EVENT_STREAM)
 
 
-async def _stream(call: Call, since: int | None, kinds: list[str]) -> AsyncIterator[bytes]:
+def _parsed(cursor: str | None) -> tuple[int | None, int | None]:
+    """The number of the event that a cursor is behind, and when it was."""
+    return (EventCursor.parse(cursor) if cursor else None) or (None, None)
+
+
+async def _stream(call: Call, since: tuple[int | None, int | None], kinds: list[str]) -> AsyncIterator[bytes]:
     """Events until the client or the gateway ends."""
     yield RETRY
     stopping = asyncio.ensure_future(call.context.stopping.wait())
     asking: asyncio.Future[m.EventRows] | None = None
     try:
         while not stopping.done():
-            request = m.Events(call.next_id(), since, 1000, HEARTBEAT_S, kinds)
+            seq, at = since
+            request = m.Events(call.next_id(), seq, 1000, HEARTBEAT_S, kinds, at)
             asking = asyncio.ensure_future(call.ask(request, m.EventRows))
             await asyncio.wait((asking, stopping), return_when=asyncio.FIRST_COMPLETED)
             if not asking.done():
                 return
             page = asking.result()
             for event in page.events:
-                yield server_sent(event.kind, EventDocument.of(event), str(event.seq))
+                document = EventDocument.of(event)
+                yield server_sent(event.kind, document, document.cursor)
             if not page.events:
                 yield b": nothing new\n\n"
-            since = page.next_since
+            since = EventCursor.behind(page)
     except OpsqError as error:
         problem = await opsq_problem(call.request, error)
         yield b"event: error\ndata: %s\n\n" % bytes(problem.body)

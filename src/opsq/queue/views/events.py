@@ -39,7 +39,7 @@ class EventStream:
         peer.check_parked(request.id)
         peer.parked_ids.add(request.id)
         due = None if request.wait_s is None else after(now.mono, request.wait_s)
-        self._parked.setdefault(peer, {})[request.id] = (replace(request, since=rows.next_since), due)
+        self._parked.setdefault(peer, {})[request.id] = (replace(request, since=rows.next_since, since_at=None), due)
         if due is not None:
             self._deadlines.add(due, (peer, request.id))
 
@@ -101,7 +101,8 @@ class EventStream:
         oldest = max(first - 1, 0)
         since = oldest if request.since is None else request.since
         told: list[Event] = []
-        if not oldest <= since <= last:
+        was_at = 0 if request.since_at is None else events.at(reader, since)
+        if not oldest <= since <= last or (was_at and was_at != request.since_at):
             count = oldest - since if since < oldest else None
             since = oldest
             told.append(Event(since, events.at(reader, first), "lost", None, "", {}, None, None, count, None, "", ""))
@@ -116,7 +117,7 @@ class EventStream:
                 break
             told.append(_event(seq, row, titles, metadata))
             size_bytes += len(row.detail.reason) + sum(len(key) + len(str(v)) for key, v in told[-1].metadata.items())
-        return EventRows(request.id, told, next_since, last)
+        return EventRows(request.id, told, next_since, last, events.at(reader, next_since) or None)
 
 
 def _event(seq: int, row: EventRow, titles: dict[int, str], metadata: dict[int, dict[str, int | str]]) -> Event:

@@ -29,7 +29,7 @@ class Event(Record):
     are twice as many.
 
     `lost` is told to who asks for what is not kept any more: `count` events, up to the instant `at`. Without a count,
-    the cursor is ahead of the newest event: the queue was put back to an older state, and the oldest that it has
+    the cursor is of no event that this queue has had: it was put back to an older state, and the oldest that it has
     follows.
     """
 
@@ -51,6 +51,7 @@ class Events(Message):
     """Ask for events behind `since`, the `next_since` of an answer; None: from the oldest that is kept. → EventRows.
 
     `wait_s` parks the call until there is one (None: without limit). `kinds`: only these, and lost; empty: all.
+    `since_at`: when the event at `since` was, the `next_at` of that answer; None: not compared.
     """
 
     id: Id
@@ -58,12 +59,17 @@ class Events(Message):
     limit: Annotated[int, Meta(ge=1, le=1000)] = 1000
     wait_s: Duration | None = 0.0
     kinds: Annotated[list[Annotated[str, Meta(max_length=64)]], Meta(max_length=64)] = []
+    since_at: Int64 | None = None
 
 
 class EventRows(Message):
-    """Events in their order. There are others to ask for while `next_since` is below `last_seq`."""
+    """Events in their order. There are others to ask for while `next_since` is below `last_seq`.
+
+    `next_at`: when the event at `next_since` was; None: it is not kept any more, or there was none yet.
+    """
 
     id: Id
     events: list[Event]
     next_since: Id
     last_seq: Id
+    next_at: Int64 | None = None

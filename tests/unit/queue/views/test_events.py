@@ -162,6 +162,38 @@ def test_cursor_ahead_of_the_queue_is_told_and_gets_what_is_kept(rig: Rig) -> No
     assert (lost.kind, lost.count, lost.seq, first.seq, rows.next_since) == ("lost", None, 0, 1, 1)
 
 
+def test_cursor_of_a_history_that_is_gone_is_told_though_the_queue_has_gone_past_it(rig: Rig) -> None:
+    for value in "abc":
+        pause(rig, value)
+    kept = page(rig)
+    rig.advance(1)
+    for value in "de":
+        pause(rig, value)
+    gone = page(rig)
+    assert page(rig, gone.next_since, since_at=gone.next_at).events == []
+    rig.database.writer.execute("DELETE FROM event WHERE seq > 3")  # as in a copy of the file that is put back
+    rig.crash()
+    rig.advance(1)
+    for value in "fghi":
+        pause(rig, value)
+    lost, *others = page(rig, gone.next_since, since_at=gone.next_at).events
+    assert (lost.kind, lost.count, lost.seq) == ("lost", None, 0)
+    assert [event.metadata["tenant"] for event in others] == list("abcfghi")
+    behind = page(rig, kept.next_since, since_at=kept.next_at).events
+    assert [event.metadata["tenant"] for event in behind] == list("fghi")
+
+
+def test_cursor_whose_event_has_just_gone_is_behind_the_oldest(runtime_dir: Path) -> None:
+    rig = Rig(runtime_dir, Policy(event_rows=3))
+    pause(rig, "a")
+    first = page(rig)
+    for value in "bcd":
+        pause(rig, value)
+    rig.advance(120)
+    assert [event.seq for event in page(rig, first.next_since, since_at=first.next_at).events] == [2, 3, 4]
+    rig.close()
+
+
 # --- waiting ---
 
 

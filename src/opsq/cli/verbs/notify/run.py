@@ -9,6 +9,7 @@ from opsq.cli.caller import Caller
 from opsq.cli.event_feed import NOW, OLDEST, Feed, cursor, open_feed
 from opsq.cli.notify_file import claimed, deliveries
 from opsq.documents.deliveries import NotifyDocument
+from opsq.documents.event_cursor import EventCursor
 from opsq.errors import UsageError
 from opsq.notify.notifier import PAGE_ROWS, Notifier, Tries
 from opsq.notify.programs import Programs
@@ -27,7 +28,7 @@ _WAIT_S = 10.0
 def run(
     caller: Caller,
     once: bool = option("--once", "End when all that has happened by now was tried; the rest waits for the next run."),
-    since: int | None = option(
+    since: EventCursor | None = option(
         "--since CURSOR|now|oldest", "Where to begin when it runs for the first time.", cursor, shown="now"
     ),
     jobs: int = option("-j, --jobs N", "Deliver up to this number at once to each target.", COUNT, 4),
@@ -64,7 +65,7 @@ def run(
 def _notifier(
     file: Deliveries, targets: list[Target], feed: Feed, tries: Tries, jobs: int, *, dead_days: float, once: bool
 ) -> Notifier:
-    def ask(since: int | None) -> EventRows:
+    def ask(since: EventCursor | None) -> EventRows:
         return feed.page(since, PAGE_ROWS, 0.0 if once else _WAIT_S)
 
     def log(text: str) -> None:
