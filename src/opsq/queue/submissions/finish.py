@@ -238,18 +238,24 @@ class Finisher:
         self._state.fronts.forget_lanes(gone)
 
     def remove_slice(self) -> None:
-        """Delete a slice of a removed submission with the batch."""
-        submission_id, removed = next(iter(self._state.removing.items()))
-        gone: list[GoneLane] | None = None
+        """Delete a slice of what was removed with the batch: some of a large submission, or many small ones."""
+        ended: list[tuple[SubmissionId, removals.Removed, list[GoneLane]]] = []
 
         def write(database: Database, _: Batch) -> None:
-            nonlocal gone
             rows = self._state.slice_of(removals.REMOVE_ROWS)
-            gone = removals.remove_slice(database.writer, submission_id, rows, is_elsewhere=removed.keeps_content)
+            for submission_id, removed in self._state.removing.items():
+                gone, rows_taken = removals.remove_slice(
+                    database.writer, submission_id, rows, is_elsewhere=removed.keeps_content
+                )
+                if gone is not None:
+                    ended.append((SubmissionId(submission_id), removed, gone))
+                rows -= rows_taken
+                if rows <= 0:
+                    break
 
         def settle(_: Now) -> None:
-            if gone is not None:
-                self._settle_removed(SubmissionId(submission_id), removed, gone)
+            for one in ended:
+                self._settle_removed(*one)
 
         self._state.batch.add(settle, nothing_to_undo, write)
 

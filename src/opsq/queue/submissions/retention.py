@@ -22,9 +22,8 @@ from opsq.store.database import Database
 from opsq.wire.messages import Changed, ErrorReply, Prune
 
 PERIOD_NS = 60_000_000_000
-MORE_NS = 1_000_000_000
-"""How soon the next look comes when one has found as much as it may take."""
 HIDE_LIMIT = 100
+"""So many finished submissions one look takes; the next comes as soon as fewer are being removed."""
 DAY_MS = 86_400_000
 _EVERYTHING = 1 << 62
 
@@ -38,33 +37,27 @@ class Retention:
         self._finisher = finisher
         self._garbage = Garbage(state)
         self._next: MonoNs = state.now.mono
+        self._has_more = False
+        """Finished submissions that are old enough."""
         self._is_pruning = False
         self._is_busy = False
 
     @property
     def is_active(self) -> bool:
         """Whether a slice is ready for the next batch."""
-        return (bool(self._state.removing) or self._is_pruning) and not self._is_busy
+        return (bool(self._state.removing) or self._has_more or self._is_pruning) and not self._is_busy
 
     def tick(self, now: Now) -> None:
         """Once a minute, look for what is old enough; in between, add a slice to the batch if there is one."""
         state, policy = self._state, self._state.policy
         if now.mono >= self._next:
-            old = submissions.finished_before(state.reader, now.wall - int(policy.finished_days * DAY_MS), HIDE_LIMIT)
-            self._next = MonoNs(now.mono + (PERIOD_NS if len(old) < HIDE_LIMIT else MORE_NS))
-            for submission_id in old:
-                submission = state.submission(submission_id)
-                if (
-                    submission is not None
-                    and not submission.is_closing
-                    and not submission.is_held
-                    and submission.state in submissions.FINAL_STATES
-                ):
-                    self._finisher.hide(submission)
-            self._is_pruning = True
+            self._next = MonoNs(now.mono + PERIOD_NS)
+            self._has_more = self._is_pruning = True
             self._garbage.sweep()
         if self.is_active:
             self._is_busy = True
+            if self._has_more and len(state.removing) < HIDE_LIMIT:
+                self._has_more = self._hide_old(now)
             if self._state.removing:
                 self._finisher.remove_slice()
             if self._is_pruning:
@@ -76,6 +69,24 @@ class Retention:
                     lambda database, _: idempotency_keys.prune(database.writer, withdrawn_before)
                 )
             state.batch.add(self._end_slice, self._end_slice)
+
+    def _hide_old(self, now: Now) -> bool:
+        """Hide the oldest that are old enough; whether there are more behind them."""
+        state = self._state
+        before_at = now.wall - int(state.policy.finished_days * DAY_MS)
+        old = submissions.finished_before(state.reader, before_at, HIDE_LIMIT)
+        hidden_count = 0
+        for submission_id in old:
+            submission = state.submission(submission_id)
+            if (
+                submission is not None
+                and not submission.is_closing
+                and not submission.is_held
+                and submission.state in submissions.FINAL_STATES
+            ):
+                self._finisher.hide(submission)
+                hidden_count += 1
+        return len(old) == HIDE_LIMIT and hidden_count > 0
 
     def _prune(self, database: Database, before_at: int, events_before_at: int) -> None:
         writer, policy, slice_of = database.writer, self._state.policy, self._state.slice_of
@@ -89,10 +100,6 @@ class Retention:
     def _end_slice(self, _: Now) -> None:
         """A slice is gone and the next may follow, or it comes again."""
         self._is_busy = False
-
-    def next_due(self) -> MonoNs:
-        """When `tick` looks again."""
-        return self._next
 
     def prune(self, peer: Peer, request: Prune, now: Now) -> None:
         """Forget history that is older, or more, than is asked for; answered when the last slice is committed.

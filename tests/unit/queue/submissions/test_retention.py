@@ -81,6 +81,41 @@ def test_more_finished_submissions_than_one_look_takes_are_removed_without_waiti
     assert count(rig, "submission") == 0
 
 
+def remove_old(rig: Rig) -> int:
+    """Have everything removed that is old enough, at one instant, as a daemon does; how many commits that took."""
+    rig.pass_time(61)
+    rig.tick()
+    commits_count = 0
+    while rig.engine.has_batch(rig.now):
+        assert commits_count < 1000
+        rig.commit()
+        commits_count += 1
+        if rig.engine.next_tick_s(rig.now) == 0.0:
+            rig.tick()
+    return commits_count
+
+
+def test_thousands_of_small_submissions_that_are_old_go_at_once_and_many_with_each_commit(rig: Rig) -> None:
+    peer = rig.connect()
+    new = [m.NewSubmission(rig.request_key(), 1, metadata={"tenant": number % 7}) for number in range(1000)]
+    rig.ask(peer, m.Submit(next(rig.ids), new))
+    rig.complete(peer, *(ticket.held() for ticket in rig.reserve(peer, 1000)))
+    rig.fold()
+    rig.pass_time(2 * DAY_S)
+    assert remove_old(rig) < 50
+    assert (count(rig, "submission"), count(rig, "history_block")) == (0, 0)
+    assert len(set(rig.engine.removed_content)) == len(rig.engine.removed_content) == 1000
+
+
+def test_old_submissions_that_cannot_go_now_keep_no_daemon_busy(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "HIDE_LIMIT", 3)
+    for _ in range(4):
+        rig.engine._state.find(rig.submit(0)).is_held = True
+    rig.pass_time(2 * DAY_S)
+    assert remove_old(rig) < 10
+    assert count(rig, "submission") == 4
+
+
 def test_history_beyond_its_count_is_pruned_and_the_newest_rows_stay(rig: Rig) -> None:
     complete_one_by_one(rig, 12)
     rig.fold()
