@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 import threading
+from contextlib import suppress
 from typing import NamedTuple
 
 from opsq.content.content_store import Store
@@ -58,21 +59,22 @@ class ResultWriter:
         self._descriptor = -1
         """Open as long as something is not synced."""
         self._is_new = True
-        self._batch: list[bytes] = []
+        self._batch = bytearray()
         self._begin(f"{self._stem}.part")
 
     def append(self, result: Buffer) -> Stored:
         """Append a result.
 
         Raises:
-            StorageFull: the storage is full; earlier results are not affected.
+            StorageFull: the storage is full; earlier results are not affected, as after an interrupt.
             ContentMissing: the file of earlier results is gone, as with a submission; the next go to another.
         """
         with self._lock:
             if self._path is None:
-                if self._end >= _BATCH_LIMIT_BYTES:
+                if len(self._batch) >= _BATCH_LIMIT_BYTES:
                     self._upload()
-                self._batch.append(bytes(result))
+                self._end = len(self._batch)
+                self._batch += result
             else:
                 self._write(self._path, result)
             stored = Stored(self._object, self._end, len(result))
@@ -160,13 +162,15 @@ class ResultWriter:
         if self._descriptor < 0:
             self._descriptor = self._open(path)
         try:
+            os.lseek(self._descriptor, self._end, os.SEEK_SET)  # over what an interrupted append has left
             write_all(self._descriptor, result)
         except OSError as error:
-            os.ftruncate(self._descriptor, self._end)
+            with suppress(OSError):  # only the room is lost
+                os.ftruncate(self._descriptor, self._end)
             raise write_failure(path, error) from error
 
     def _open(self, path: str) -> int:
-        flags = os.O_WRONLY | os.O_APPEND
+        flags = os.O_WRONLY
         try:
             if not self._is_new:
                 return open_file(path, flags)
@@ -181,6 +185,6 @@ class ResultWriter:
     def _upload(self) -> None:
         if not self._batch:
             return
-        self._store.write_object(f"{self._folder}/{self._object}", b"".join(self._batch), is_durable=self._is_durable)
+        self._store.write_object(f"{self._folder}/{self._object}", bytes(self._batch), is_durable=self._is_durable)
+        self._begin_next()  # first: if this is interrupted, the next object repeats the batch, and this one stays
         self._batch.clear()
-        self._begin_next()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from opsq.content import result_objects
 from opsq.content.local_store import LocalStore
+from opsq.content.object_store import CloudStore
 from opsq.content.result_joiner import join_results
 from opsq.content.result_objects import ResultWriter
 from opsq.errors import ContentMissing, StorageFull, StoreNotVisible, UsageError
@@ -296,3 +297,85 @@ def test_interrupted_sync_is_done_by_the_next_call(store: LocalStore, monkeypatc
     writer.sync()
     assert len(synced) == 1
     assert joined([stored], store) == b"result"
+
+
+def test_results_after_an_interrupted_append_are_stored_where_their_locations_say(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program may catch the interrupt and go on with the same consumer."""
+    writer = ResultWriter(store, FOLDER, "consumer")
+    first = writer.append(b"first")
+    write_all = result_objects.write_all
+
+    def write_and_be_interrupted(descriptor: int, content: bytes) -> None:
+        write_all(descriptor, content)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(result_objects, "write_all", write_and_be_interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            writer.append(b"interrupted")
+    last = [writer.append(b"2nd"), writer.append(b"third")]
+    writer.sync()
+    assert joined([first, *last], store) == b"first2ndthird"
+
+
+def test_results_after_a_failed_write_that_could_not_be_undone_are_stored_where_their_locations_say(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = ResultWriter(store, FOLDER, "consumer")
+    first = writer.append(b"first")
+
+    def write_half(descriptor: int, content: bytes) -> None:
+        os.write(descriptor, content[:4])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def fail(*_: int) -> None:
+        raise OSError(errno.EIO, "I/O error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(result_objects, "write_all", write_half)
+        patch.setattr(result_objects.os, "ftruncate", fail)
+        with pytest.raises(StorageFull):
+            writer.append(b"halfhalf")
+    last = writer.append(b"2nd")
+    writer.sync()
+    assert joined([first, last], store) == b"first2nd"
+
+
+class _Interrupting(bytearray):
+    """Takes what is added, and is interrupted then."""
+
+    def __iadd__(self, content: bytes) -> bytearray:  # type: ignore[override]
+        self.extend(content)
+        raise KeyboardInterrupt
+
+
+def test_results_after_an_interrupted_append_are_in_the_object_where_their_locations_say() -> None:
+    store = CloudStore("memory:///", {})
+    writer = ResultWriter(store, FOLDER, "consumer")
+    first = writer.append(b"first")
+    writer._batch = _Interrupting(writer._batch)
+    with pytest.raises(KeyboardInterrupt):
+        writer.append(b"interrupted")
+    writer._batch = bytearray(writer._batch)
+    last = writer.append(b"last")
+    writer.sync()
+    assert joined([first, last], store) == b"firstlast"
+
+
+def test_upload_that_is_interrupted_at_its_end_keeps_what_it_has_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = CloudStore("memory:///", {})
+    writer = ResultWriter(store, FOLDER, "consumer")
+    first = writer.append(b"first")
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "_begin_next", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            writer.sync()
+    last = writer.append(b"last")
+    writer.sync()
+    assert joined([first, last], store) == b"firstlast"
