@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import multiprocessing
 import os
 import signal
 from collections.abc import Iterator
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +19,13 @@ import worker_functions as zoo
 from daemons import running
 from opsq.client.aio import verdict_sender as aio_sender
 from opsq.client.core.outcome import Tally
-from opsq.client.core.worker_frames import Ready
+from opsq.client.core.worker_frames import Broken, Ready
 from opsq.client.sync import awaiting_pool, child_process, verdict_sender
+from opsq.client.sync.awaiting_pool import AwaitingProcess
 from opsq.errors import UsageError, WorkFailed
 from opsq.queue.policy import Policy
 from opsq.settings import Settings
+from unit.client.shards.fake_shards import WELCOME
 from user_programs import Script, is_there, number_in
 from waiting import wait_until
 
@@ -176,6 +181,40 @@ def test_process_that_dies_costs_each_chunk_that_it_still_held_an_attempt(queue:
     assert {each.reason for each in dead} == {
         "The worker process was killed by SIGKILL while it worked on the chunk and 2 more."
     }
+
+
+def no_process(patch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Any) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    patch.setattr(SpawnProcess, "start", refuse)
+
+
+def no_listener(patch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    patch.setattr(awaiting_pool.threading.Thread, "start", refuse)
+
+
+def no_function(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(child_process, "decode_of_worker", lambda _: Broken("ImportError: not today"))
+
+
+@pytest.mark.parametrize("fail", [no_process, no_listener, no_function])
+def test_no_lane_waits_for_a_process_that_could_not_be_started(fail: Any) -> None:
+    no_limits = child_process.Limits(None, None)
+    process = AwaitingProcess(None, WELCOME, child_process.program_of(zoo.awaited), no_limits, lanes_count=2)
+    chunk: Any = None  # which none of them comes to
+    with pytest.MonkeyPatch.context() as patch:
+        fail(patch)
+        for number in range(2):
+            with pytest.raises((BlockingIOError, RuntimeError, UsageError)):
+                process.begin(number, chunk)
+    assert multiprocessing.active_children() == []
+    for lane in process.lanes:
+        lane.prepare()
+        lane.close()
 
 
 def test_process_that_takes_too_much_memory_is_killed(queue: opsq.Queue, tmp_path: Path) -> None:

@@ -76,8 +76,12 @@ class AwaitingProcess(ChildProcess):
             if self._pipe is None and not self._is_given_up:
                 self._excess = ""
                 super().prepare()
-                self._listener = threading.Thread(target=self._listen, name="opsq-lanes", daemon=True)
-                self._listener.start()
+
+    def _start(self) -> None:
+        super()._start()
+        listener = threading.Thread(target=self._listen, name="opsq-lanes", daemon=True)
+        listener.start()
+        self._listener = listener
 
     def begin(self, lane: int, chunk: Chunk) -> Inbox | None:
         """Hand a chunk over; returns where its frames arrive, None: its submission was removed, or time is up."""

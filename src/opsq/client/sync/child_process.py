@@ -162,30 +162,27 @@ class ChildProcess:
         self._measure_at = 0.0
 
     def prepare(self) -> None:
-        """See `Slot.prepare`: starts a process if there is none.
+        """See `Slot.prepare`: starts a process if there is none; if it fails, there is none after it.
 
         Raises:
             UsageError: the function cannot be imported there.
             WorkFailed: it ended before it was ready.
+            OSError: the system has no room for it.
         """
         if self._pipe is not None and not self._poll.poll(0):
             return
         self.close()
+        try:
+            self._start()
+        except BaseException:
+            self._end()
+            raise
+
+    def _start(self) -> None:
+        """Start the process, and wait until it is ready, or time is up. Raises as `prepare`."""
         self._pipe, theirs = self._context.Pipe()
-        process = self._context.Process(  # type: ignore[attr-defined]  # a base class of contexts has none
-            target=worker_process.main, args=(theirs, self._program.packed, self._welcome), name="opsq-worker"
-        )
-        resource_tracker.ensure_running()  # it would undo the mask if it were started with the process
-        with _making:
-            # Blocked until the worker handles them: they may come to the whole group while it starts.
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, worker_process.GROUP_SIGNALS)
-            try:
-                process.start()
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            self._process = process
-            self._place = self._program.guard.enter(_pid_of(process))
-        theirs.close()
+        with theirs:
+            self._start_with(theirs)
         atexit.register(self.kill)  # multiprocessing waits at exit for all that it has started
         self._poll = select.poll()
         self._poll.register(self._pipe.fileno(), select.POLLIN)
@@ -203,6 +200,22 @@ class ChildProcess:
             if self._program.start_method == "forkserver"
             else "A program that makes worker processes starts its work under `if __name__ == '__main__':`.",
         )
+
+    def _start_with(self, theirs: Connection) -> None:
+        """Start the process with its end of the pipe."""
+        process = self._context.Process(  # type: ignore[attr-defined]  # a base class of contexts has none
+            target=worker_process.main, args=(theirs, self._program.packed, self._welcome), name="opsq-worker"
+        )
+        resource_tracker.ensure_running()  # it would undo the mask if it were started with the process
+        with _making:
+            # Blocked until the worker handles them: they may come to the whole group while it starts.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, worker_process.GROUP_SIGNALS)
+            try:
+                process.start()
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            self._process = process
+            self._place = self._program.guard.enter(_pid_of(process))
 
     def give_up(self) -> None:
         """See `Slot.give_up`: the function is interrupted, and after two seconds killed."""
