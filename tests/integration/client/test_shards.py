@@ -20,10 +20,10 @@ import pytest
 import opsq
 from daemons import running
 from fleets import Fleet, fleet_in
-from opsq.client.shards import router_thread
+from opsq.client.shards import chunk_calls, router_thread
 from opsq.client.shards.shard_order import rendezvous
 from opsq.daemon import lifecycle
-from opsq.errors import Conflict, NotFound, Unreachable, UsageError
+from opsq.errors import Conflict, NotFound, TimedOut, Unreachable, UsageError
 from opsq.ids import shard_of
 from waiting import wait_until
 
@@ -289,6 +289,27 @@ def test_what_a_consumer_holds_survives_the_restart_of_its_shard(queue: opsq.Que
         for reservation in held:
             reservation.complete([b"done"])
         consumer.flush()
+    assert [submission.state().completed_count for submission in submissions] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("is_in_bulk", [True, False])
+def test_verdicts_of_a_consumer_by_leases_wait_until_their_shard_is_back(
+    queue: opsq.Queue, fleet: Fleet, monkeypatch: pytest.MonkeyPatch, is_in_bulk: bool
+) -> None:
+    monkeypatch.setattr(chunk_calls, "WORK_S", 0.1)
+    submissions = submit_to_each(queue, 1)
+    lost: list[object] = []
+    with queue.consumer(lease_s=3600, batch=1, on_lost=lost.append) as consumer:
+        chunks = consumer.chunks(overlapping=True)
+        held: list[Any] = [consumer.reserve(1) if is_in_bulk else next(chunks) for _ in range(SHARDS)]
+        fleet.kill(1)
+        for one in held:
+            one.complete([b"done"] if is_in_bulk else b"done")
+        with pytest.raises(TimedOut):
+            consumer.flush(1.0)
+        fleet.start(1)
+        consumer.flush()
+    assert not lost
     assert [submission.state().completed_count for submission in submissions] == [1, 1, 1]
 
 

@@ -48,9 +48,12 @@ class ChunkCalls:
         self._later = later
         self.parking = Parking(shards, self._say_reserved, say_missing, later)
         self._undecided: dict[int, _Verdicts] = {}
+        self._is_consumer = False
+        """Its verdicts are its own: whoever brings a handle of a lease does not say that work on it has started."""
 
     def started(self, chunks: Iterable[m.ChunkMask]) -> None:
         """Tell shards that work on their chunks has started."""
+        self._is_consumer = True
         parts, _ = self._by_shard(chunks)
         for shard, part in parts.items():
             shard.started(part)
@@ -60,12 +63,13 @@ class ChunkCalls:
         name = next(field for field in ("completions", "failures", "held") if hasattr(request, field))
         parts, unknown = self._by_shard(getattr(request, name))
         questions = {shard: replace(request, **{name: part}) for shard, part in parts.items()}
-        self._ask_each(_Verdicts(request, parts, unknown), questions)
+        self._ask_each(_Verdicts(request, parts, unknown, is_consumer=self._is_consumer), questions)
 
     def complete_and_reserve(self, request: m.CompleteAndReserve) -> None:
         """Complete chunks, each at its shard, and reserve, at first where chunks were completed."""
+        self._is_consumer = True
         parts, unknown = self._by_shard(request.completions)
-        verdicts = _Verdicts(request, parts, unknown)
+        verdicts = _Verdicts(request, parts, unknown, is_consumer=True)
         last = next(reversed(parts), None)
         first = last if last is not None and self.parking.may_stay(last) else None
         if first is not None and len(parts) == 1 and not unknown:
@@ -162,7 +166,7 @@ class ChunkCalls:
 class _Verdicts:
     """A request about chunks, and what the shards of the chunks have said."""
 
-    def __init__(self, request: Any, parts: _Parts, unknown: Iterable[Any]) -> None:
+    def __init__(self, request: Any, parts: _Parts, unknown: Iterable[Any], *, is_consumer: bool) -> None:
         self.request = request
         self.request_id: int = request.id
         self.left = set(parts)
@@ -171,7 +175,9 @@ class _Verdicts:
         """What was reserved, if that is known already: it waits for the answer."""
         self._held = {shard: list(map(_held, part)) for shard, part in parts.items()}
         # A consumer waits with its verdicts until the shard is back; who brings a handle wants to know.
-        self._of_consumer = {shard for shard, held in self._held.items() if any(map(shard.holdings.holds, held))}
+        self._of_consumer = {
+            shard for shard, held in self._held.items() if is_consumer or any(map(shard.holdings.holds, held))
+        }
         self._failures: list[m.Reply] = []
         self._completed = m.Completed(
             request.id,
@@ -193,10 +199,11 @@ class _Verdicts:
             self._completed.refusals.extend(reply.refusals)
             self._completed.failures.extend(reply.failures)
             self._completed.created.extend(reply.created)
-            if isinstance(self.request, m.Reclaim):
-                if self.request.lease_s is None:
-                    shard.holdings.reclaimed(held, reply.refusals)
-            elif not isinstance(self.request, m.Extend):
+            if isinstance(self.request, m.Reclaim) and self.request.lease_s is None:
+                shard.holdings.reclaimed(held, reply.refusals)
+            elif isinstance(self.request, m.Reclaim | m.Extend):
+                shard.leased(self.request.lease_s or 0.0)
+            else:
                 shard.holdings.ended(held)
         elif is_gone(reply) and (len(self._held) > 1 or shard in self._of_consumer):  # what others have done is done
             shard.holdings.ended(held)

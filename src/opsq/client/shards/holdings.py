@@ -1,6 +1,6 @@
 """What a client holds of one shard, to be reclaimed when the connection to that shard is made anew.
 
-It does no I/O. Leases are not in it: they outlive connections by themselves.
+It does no I/O. Leases are not in it: they outlive connections by themselves, and may end over another one.
 """
 
 from __future__ import annotations

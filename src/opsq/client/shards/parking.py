@@ -172,6 +172,8 @@ class Parking:
         if isinstance(reply, Reserved) and shard is not None:
             if call.request.lease_s is None:
                 shard.holdings.granted(reply)
+            else:
+                shard.leased(reply.deadline_s)
             reply = replace(reply, submissions=list(self._untold.values()))
             self._untold.clear()
         self._say(replace(reply, id=call.request.id))

@@ -100,6 +100,8 @@ class Shard:
         self.is_draining = False
         """It is about to end, and hands nothing out."""
         self.holdings = Holdings()
+        self._lease_s = 0.0
+        self._leased_until = 0.0
         self._away_since: float | None = time.monotonic()
         self._came_at = 0.0
         self._away_before: float | None = None
@@ -157,8 +159,8 @@ class Shard:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is held of it and nothing waits for its answer."""
-        return not self._questions and not self.holdings.told()[0]
+        """Whether nothing is held of it, no lease may last, and nothing waits for its answer."""
+        return not (self._questions or self.holdings.told()[0] or time.monotonic() < self._leased_until)
 
     def ask(self, request: Asked, on_reply: OnReply, patience_s: float = ERRAND_S) -> int:
         """Send a request; its answer, with the id that is returned, goes to `on_reply`, never before this returns.
@@ -207,6 +209,11 @@ class Shard:
         """Work on chunks has started."""
         self.holdings.started(chunks)
         self.link.send_soon([Started(chunks)])
+
+    def leased(self, lease_s: float) -> None:
+        """The client has got a lease of this length, in seconds, or extended one; 0: of a length that it has had."""
+        self._lease_s = max(self._lease_s, lease_s)
+        self._leased_until = time.monotonic() + self._lease_s
 
     def beat(self) -> None:
         """The client lives."""

@@ -48,6 +48,7 @@ class FakeShard:
         self.beats_count = 0
         self.cancelled: list[int] = []
         self.told: list[m.ChunkMask] = []
+        self.leases_s: list[float] = []
         self._last_id = 0
 
     @property
@@ -69,6 +70,9 @@ class FakeShard:
     def give_back(self, reply: m.Reserved) -> None:
         held = [m.HeldChunks.of_grant(reply.reservation_id, grant) for grant in reply.grants]
         self.ask(m.Release(0, held), lambda _: None)
+
+    def leased(self, lease_s: float) -> None:
+        self.leases_s.append(lease_s)
 
     def beat(self) -> None:
         self.beats_count += 1

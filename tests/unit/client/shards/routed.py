@@ -32,11 +32,11 @@ class Routed:
     def take(self, request: Any) -> None:
         self.router.take(request)
 
-    def give(self, shard: int, mask: int = 1, request_id: int = 90) -> m.HeldChunks:
+    def give(self, shard: int, mask: int = 1, request_id: int = 90, lease_s: float | None = None) -> m.HeldChunks:
         """Have the client reserve chunks of a shard."""
         for one in self.shards:
             one.is_draining = one.number != shard
-        self.take(m.Reserve(request_id, 64))
+        self.take(m.Reserve(request_id, 64, lease_s=lease_s))
         self.shards[shard].answer(granted(shard, mask), m.Reserve)
         for one in self.shards:
             one.is_draining = False

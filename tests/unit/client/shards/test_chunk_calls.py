@@ -69,6 +69,38 @@ def test_consumer_waits_with_its_verdicts_until_the_shard_is_back_and_others_do_
     assert list(routed.shards[2].patience_s.values())[-1] == WORK_S
 
 
+def say_started(routed: Routed) -> None:
+    routed.take(m.Started([m.ChunkMask(submission_id(1), 0, 1)]))
+
+
+def complete_and_reserve_one(routed: Routed) -> None:
+    complete_and_reserve(routed, 0, number=3)
+
+
+@pytest.mark.parametrize("work", [say_started, complete_and_reserve_one])
+def test_consumer_by_leases_waits_with_its_verdicts_until_the_shard_is_back(routed: Routed, work: Any) -> None:
+    one = routed.give(1, lease_s=60.0)
+    work(routed)
+    routed.take(m.Fail(4, [m.Failure(one)]))
+    assert list(routed.shards[1].patience_s.values())[-1] == math.inf
+
+
+def test_who_brings_the_handle_of_a_lease_hears_soon_that_its_shard_is_away(routed: Routed) -> None:
+    one = routed.give(1, lease_s=60.0)
+    routed.take(m.Complete(4, [m.Completion(one)]))
+    assert list(routed.shards[1].patience_s.values())[-1] == WORK_S
+
+
+def test_shard_hears_of_leases_and_how_long_they_may_last(routed: Routed) -> None:
+    one = routed.give(1, lease_s=0.0)
+    routed.give(1, mask=2)
+    for lease_s in (None, 90.0):
+        routed.take(m.Extend(4, [one], lease_s))
+        routed.shards[1].answer(m.Completed(0))
+    assert routed.shards[1].leases_s == [60.0, 0.0, 90.0]
+    assert [held.mask for held in routed.shards[1].holdings.told()[0]] == [2], "leases are not reclaimed"
+
+
 def test_verdict_for_a_shard_that_stays_away_is_refused_without_that_of_another(routed: Routed) -> None:
     routed.take(m.Complete(4, [done(0), done(2)]))
     routed.shards[0].answer(m.Completed(0, created=[m.Created(submission_id(0, 5), True)]))

@@ -6,11 +6,13 @@ import asyncio
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from opsq.client.shards import shard as shard_module
 from opsq.client.shards.shard import Shard
 from opsq.wire import messages as m
 from opsq.wire.frames import encode, request_reader
@@ -189,6 +191,29 @@ def test_shard_that_will_never_be_back_answers_all_that_it_was_asked(tmp_path: P
             daemon.shard.give_up()
             assert [answer.code for answer in answers] == ["unreachable", "unreachable"]
             assert daemon.shard.is_idle
+
+    asyncio.run(work())
+
+
+def test_shard_of_which_a_lease_may_last_is_not_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(monotonic=lambda: clock.now_s, now_s=1000.0)
+
+    async def work() -> None:
+        shard = Shard(
+            str(tmp_path / "none.sock"), m.Hello(1, m.VERSION), on_change=lambda _: None, on_push=lambda *_: None
+        )
+        assert shard.is_idle
+        shard.leased(60.0)
+        clock.now_s += 50.0
+        assert not shard.is_idle
+        shard.leased(0.0)  # of the same length
+        clock.now_s += 59.0
+        assert not shard.is_idle
+        clock.now_s += 2.0
+        assert shard.is_idle
+        await shard.close()
+
+    monkeypatch.setattr(shard_module, "time", clock)
 
     asyncio.run(work())
 
