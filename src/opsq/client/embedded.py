@@ -20,6 +20,7 @@ from pathlib import Path
 import apsw
 import msgspec
 
+from opsq.client.core.own_process import own_pid
 from opsq.client.core.transport import here
 from opsq.clock import Now, boot
 from opsq.clock import now as read_clocks
@@ -62,7 +63,7 @@ def report_bug(error: Exception) -> OpsqError:
 
 
 class EmbeddedEngine:
-    """Drives one engine for the connections of this process.
+    """Drives one engine for the connections of this process. In one that was forked from it there is no engine.
 
     Args:
         path: the state folder.
@@ -85,6 +86,7 @@ class EmbeddedEngine:
         path = path.absolute()
         make_state_dir(str(path))
         check_no_record(str(path))
+        self._pid = own_pid()
         self._path = path
         self._is_durable = is_durable
         self._read_clocks = clocks
@@ -112,6 +114,7 @@ class EmbeddedEngine:
 
         Raises:
             Conflict: the queue was closed, or cannot be used any more.
+            UsageError: it was opened in another process.
         """
         with self.entered():
             self._check_usable()
@@ -141,7 +144,16 @@ class EmbeddedEngine:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Hold `changed`; a thread that already holds it must not enter again."""
+        """Hold `changed`; a thread that already holds it must not enter again.
+
+        Raises:
+            UsageError: the engine was opened in another process, which goes on with it.
+        """
+        if own_pid() != self._pid:
+            raise UsageError(
+                "An embedded queue cannot be used after a fork.",
+                hint="Start a daemon, and call opsq.connect in each process.",
+            )
         with self._entrance:
             self.changed.acquire()
         try:
@@ -236,7 +248,9 @@ class EmbeddedEngine:
         self.changed.notify_all()
 
     def close(self) -> None:
-        """Commit what is left and give the folder back, unless it is another's by now."""
+        """Commit what is left and give the folder back, unless it is another's by now, or another process's."""
+        if own_pid() != self._pid:
+            return
         with self.entered():
             if not self._failure:
                 self._end()

@@ -7,7 +7,6 @@ while none waits, a small thread does.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import weakref
@@ -15,6 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
+from opsq.client.core.own_process import own_pid
 from opsq.client.core.pending_requests import Holdings, LinkBase, OnPush, OnReply, id_of
 from opsq.client.core.transport import Backoff, Dial, Wire, expect
 from opsq.errors import OpsqError, Refused, TimedOut, Unreachable, UsageError
@@ -30,6 +30,8 @@ _DIALLED_S = 0.02
 
 class Link(LinkBase):
     """Requests and answers over a transport that may break; safe for use by many threads.
+
+    It is the process's that has made it: one that was forked from that finds it closed, and leaves the transport alone.
 
     Args:
         open_wire: makes a greeted transport; called now, and after every loss.
@@ -71,7 +73,7 @@ class Link(LinkBase):
         self._wake = threading.Event()  # the link's own thread has something to do
         self._closing = threading.Event()
         self._flush_at: float | None = None
-        self._pid = os.getpid()
+        self._pid = own_pid()
         self._is_polled = is_polled
         self._pauses = Backoff()
         self._lost_at: float | None = None
@@ -94,7 +96,9 @@ class Link(LinkBase):
         Raises:
             UsageError: the link is closed, was made in another process, or a request is over the frame limit.
         """
-        self._check_usable()
+        self._check_own()
+        if self._is_closed:
+            raise UsageError("This queue or consumer is closed.", hint="Use it inside its `with` block.")
         with self._state:
             if on_reply is not None:
                 self._pending.enter(requests, on_reply)
@@ -129,7 +133,8 @@ class Link(LinkBase):
         return expect(replies[0], kind)
 
     def flush_within(self, delay_s: float) -> None:
-        """Have `on_flush` called in at most `delay_s` seconds."""
+        """Have `on_flush` called in at most `delay_s` seconds. Raises `UsageError` after a fork, as `wait_until`."""
+        self._check_own()
         if self._flush_at is None:
             self._flush_at = time.monotonic() + delay_s
             self._wake.set()
@@ -144,7 +149,11 @@ class Link(LinkBase):
 
         Returns:
             Whether it is done.
+
+        Raises:
+            UsageError: the link was made in another process, whose answers these are.
         """
+        self._check_own()
         if is_done():
             return True
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -179,7 +188,11 @@ class Link(LinkBase):
                 self._seat.notify_all()
 
     def poll(self) -> bool:
-        """Read what is there without waiting, and send what is due; false if another thread reads already."""
+        """Read what is there without waiting, and send what is due; false if another thread reads already.
+
+        Raises `UsageError` after a fork, as `wait_until`.
+        """
+        self._check_own()
         with self._seat:
             is_reader = not self._is_taken
             self._is_taken = True
@@ -210,9 +223,14 @@ class Link(LinkBase):
         """Whether there is a transport, as far as is known."""
         return self._wire is not None
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called, or the link was made in another process."""
+        return self._is_closed or own_pid() != self._pid
+
     def close(self) -> None:
         """End the transport and the thread; requests without an answer fail."""
-        if self._is_closed:
+        if self.is_closed:
             return
         self._is_closed = True
         self._closing.set()
@@ -229,10 +247,8 @@ class Link(LinkBase):
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _check_usable(self) -> None:
-        if self._is_closed:
-            raise UsageError("This queue or consumer is closed.", hint="Use it inside its `with` block.")
-        if os.getpid() != self._pid:
+    def _check_own(self) -> None:
+        if own_pid() != self._pid:
             raise UsageError(
                 "A connection cannot be used after a fork.", hint="Call opsq.connect in the process that uses it."
             )

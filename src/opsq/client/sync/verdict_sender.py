@@ -305,6 +305,8 @@ class VerdictSender(ConsumerBase):
 
     def _give_back(self) -> None:
         """Release what has no verdict, and wait a little for the answers."""
+        if self._link.is_closed:
+            return
         asks = self._release_all()
         self._flush()
         self._send_cancels(asks)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 import threading
 from collections.abc import Iterator, Sequence
 
 import pytest
 
+from opsq.client.core import own_process
 from opsq.client.sync.link import Link
 from opsq.errors import NotFound, TimedOut, Unreachable, UsageError, VersionMismatch
 from opsq.wire.messages import (
@@ -291,9 +291,25 @@ def test_a_closed_link_refuses_calls_and_fails_those_that_wait(link: Link, daemo
 
 
 def test_a_link_is_refused_after_a_fork(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "getpid", lambda: -1)
+    monkeypatch.setattr(own_process, "_pid", -1)
     with pytest.raises(UsageError, match="fork"):
         call(link, 1)
+
+
+def test_answers_are_not_read_by_a_process_that_was_forked(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_process, "_pid", -1)
+    for read in (link.poll, lambda: link.wait_until(lambda: False, 0.0), lambda: link.flush_within(0.0)):
+        with pytest.raises(UsageError, match="fork"):
+            read()
+
+
+def test_link_stays_open_when_a_process_that_was_forked_closes_it(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(own_process, "_pid", -1)
+        assert link.is_closed
+        link.close()
+    assert not link.is_closed
+    assert call(link, 1) == 1
 
 
 def test_a_driven_link_works_without_a_thread() -> None:
