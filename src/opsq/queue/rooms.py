@@ -84,7 +84,7 @@ class Rooms:
         rule_changes = RuleChanges(state)
         keys = Keys(state)
         self.submitter = Submitter(state, self.admission, keys, rule_changes, waiting, finisher.expire_after)
-        follow_ups = FollowUps(state, self.submitter.check, self.submitter.submit_one)
+        follow_ups = FollowUps(state, self.submitter.check_follow_up, self.submitter.submit_one)
         self.completions = completions = Completions(
             state, reservations, folding, finisher.end, subscriptions.note_completed, follow_ups.make
         )

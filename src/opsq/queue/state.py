@@ -200,6 +200,10 @@ class EngineState:
         row = moved.find(self.reader, submission_id) if self.has_moved else None
         return None if row is None else has_moved(row)
 
+    def moved_by_key(self, request_key: bytes | None, idempotency_key: str | None = None) -> MovedRow | None:
+        """The submission that one of these keys made, if it is elsewhere."""
+        return moved.by_key(self.reader, request_key, idempotency_key) if self.has_moved else None
+
     def forget_missed(self, submission_id: int) -> None:
         """A submission is there that was not."""
         self._missed.discard(submission_id)

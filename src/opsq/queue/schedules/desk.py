@@ -335,8 +335,10 @@ class ScheduleDesk:
         return self._submit_one(known, planned, known.key_of(planned), creator, now)
 
     def _made(self, known: KnownSchedule, planned: int) -> SubmissionId | None:
-        """The submission of a planned instant, once it is committed."""
-        return submissions.by_request_key(self._state.reader, known.key_of(planned))
+        """The submission of a planned instant, once it is committed, wherever it is by now."""
+        key = known.key_of(planned)
+        gone = self._state.moved_by_key(key)
+        return submissions.by_request_key(self._state.reader, key) if gone is None else SubmissionId(gone.submission_id)
 
     def _submit_one(self, known: KnownSchedule, planned: int, key: bytes, peer: Peer, now: Now) -> Created:
         return self._submit(peer, submission_of(known.schedule, planned, key), now)
@@ -400,9 +402,9 @@ def _is_missed(schedule: Schedule, late_ms: int, *, is_last: bool) -> bool:
 
 
 def _with_submissions(row: ScheduleRow, created: dict[int, Created]) -> ScheduleRow:
-    """The row, knowing submissions by their planned instants."""
-    new_ids = tuple(one.submission_id for one in created.values() if one.is_new)
-    if not created:
+    """The row, knowing the submissions that are new by their planned instants; others may be elsewhere by now."""
+    new = {planned: one.submission_id for planned, one in created.items() if one.is_new}
+    if not new:
         return row
-    planned, last = max(created.items())
-    return row._replace(open_ids=row.open_ids + new_ids, last_planned_at=planned, last_submission_id=last.submission_id)
+    planned, last = max(new.items())
+    return row._replace(open_ids=(*row.open_ids, *new.values()), last_planned_at=planned, last_submission_id=last)

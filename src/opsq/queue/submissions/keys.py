@@ -10,7 +10,7 @@ from opsq.errors import Conflict, UsageError
 from opsq.ids import SubmissionId
 from opsq.queue.peer import Peer
 from opsq.queue.state import EngineState, has_moved
-from opsq.store import idempotency_keys, moved, submissions
+from opsq.store import idempotency_keys, submissions
 from opsq.wire.messages import Find, Found, NewSubmission, Withdraw
 
 
@@ -102,10 +102,9 @@ class Keys:
         state.batch.replies.append((peer, Found(request.id, known, known is None)))
 
     def _check_moved(self, request_key: bytes | None, idempotency_key: str | None) -> None:
-        if self._state.has_moved:
-            row = moved.by_key(self._state.reader, request_key, idempotency_key)
-            if row is not None:
-                raise has_moved(row)
+        row = self._state.moved_by_key(request_key, idempotency_key)
+        if row is not None:
+            raise has_moved(row)
 
     def _by_request(self, request_key: bytes) -> SubmissionId | None:
         under_way = self._by_request_key.get(request_key)

@@ -99,6 +99,11 @@ class Submitter:
         if new.after and self._known(new, now) is None:
             self._waiting.check(new)
 
+    def check_follow_up(self, new: NewSubmission, now: Now) -> None:
+        """Make sure that a submission can be made, or has been by one of its keys, even if it is elsewhere by now."""
+        if self._state.moved_by_key(new.request_key, new.idempotency_key) is None:
+            self.check(new, now)
+
     def expects(self, request_key: bytes) -> bool:
         """Whether a request has made a submission, or may be about to."""
         return self._keys.holder(request_key, None) is not None or self._admission.has_waiting(request_key)
@@ -173,6 +178,8 @@ class Submitter:
         """Store a submission with the batch, whether there is room for it or not."""
         state, batch = self._state, self._state.batch
         known = self._known(new, now)
+        if known is None and (gone := state.moved_by_key(new.request_key, new.idempotency_key)) is not None:
+            known = SubmissionId(gone.submission_id)  # only of what cannot be sent elsewhere
         if known is not None:
             return Created(known, False)
         row = self._row(peer, new, now)
