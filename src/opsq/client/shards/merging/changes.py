@@ -5,13 +5,13 @@ It must not decide which shard a submission goes to.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from opsq.client.core.pending_requests import id_of
 from opsq.client.shards.merging.gathering import Gathering, Q, R
-from opsq.errors import Unreachable
+from opsq.errors import Moved, Unreachable
 from opsq.ids import shard_of
 from opsq.wire import messages as m
 
@@ -68,6 +68,14 @@ class _Whole(Gathering[Q, R]):
 
 class Found(_Whole[m.Find, m.Found]):
     """Which submission a key has made, wherever it is."""
+
+    def merged(self, replies: Mapping[int, m.Reply]) -> m.Reply:
+        """A shard that says that another one has it now does not have it; the other one is asked, too."""
+        nothing = m.Found(self.request.id, None, False)
+        return super().merged({shard: nothing if self._is_elsewhere(one) else one for shard, one in replies.items()})
+
+    def _is_elsewhere(self, reply: m.Reply) -> bool:
+        return isinstance(reply, m.ErrorReply) and reply.code == Moved.code and reply.details["shard"] in self._shards
 
     def answer(self, answers: dict[int, m.Found]) -> m.Reply:
         """The first that has it; that nobody has is not known as long as some have not answered."""

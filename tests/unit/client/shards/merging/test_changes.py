@@ -8,7 +8,7 @@ import pytest
 
 from opsq.client.shards.merging import Cursors, Gathering, Members, gathering
 from opsq.client.shards.merging.changes import DESCRIBED_BYTES
-from opsq.errors import Conflict, NotFound, NotPermitted
+from opsq.errors import Conflict, Moved, NotFound, NotPermitted
 from opsq.wire import messages as m
 
 ADDRESSES = {0: "a:1", 1: "b:1", 2: "c:1"}
@@ -68,6 +68,22 @@ def test_an_interrupted_requeue_tells_what_all_shards_have_done() -> None:
 def test_a_key_is_found_at_the_first_shard_that_has_it() -> None:
     nothing = m.Found(1, None, False)
     assert merged(m.Find(9, b""), nothing, m.Found(1, 5, False), m.Found(1, 6, False)) == m.Found(9, 5, False)
+
+
+def moved_to(shard: int) -> m.ErrorReply:
+    return m.ErrorReply.of(1, Moved(cause="moved", submission_id=5, shard=shard, address="there"))
+
+
+def test_a_key_that_has_moved_is_found_where_it_is() -> None:
+    nothing = m.Found(1, None, False)
+    assert merged(m.Find(9, b""), moved_to(1), m.Found(1, 5, False), nothing) == m.Found(9, 5, False)
+    assert merged(m.Find(9, b""), moved_to(1), nothing, nothing) == m.Found(9, None, False)
+
+
+def test_a_key_that_has_moved_to_a_shard_that_is_not_among_these_is_said_to_be_there() -> None:
+    reply = merged(m.Find(9, b""), moved_to(7), m.Found(1, None, False), m.Found(1, None, False))
+    assert isinstance(reply, m.ErrorReply)
+    assert (reply.id, reply.code, reply.details["shard"]) == (9, "moved", 7)
 
 
 def test_a_key_is_unknown_if_all_shards_say_so_and_withdrawn_if_all_do() -> None:
