@@ -22,6 +22,7 @@ WITHDRAWN = b"withdrawn before"
 SUBMITTER = 1000
 HELD = "unique_key IS NOT NULL AND state IN ('scheduled', 'open')"
 STEPS_BACK = {
+    11: ["DROP INDEX moved_unique_key", "ALTER TABLE moved DROP COLUMN unique_key"],
     9: [
         "DROP TABLE dependency",
         "DROP TABLE dependency_due",
@@ -167,6 +168,25 @@ def add_dependency(rig: Rig) -> None:
     rig.submit(1, metadata={"tenant": "waiting"}, after=[m.Dependency(awaited)])
 
 
+def give_away(rig: Rig) -> None:
+    """What schema 11 has besides: a submission with keys that has moved to another daemon."""
+    moved = rig.submit(1, idempotency_key="moved once", unique_key="moved", metadata={"tenant": "moved"})
+    peer = rig.connect("mover")
+    rig.only(peer, m.DriveMoves(next(rig.ids)), m.Driving)
+    hold = m.HoldForMove(next(rig.ids), after=moved - 1, limit=1)
+    rig.send(peer, hold)
+    rig.advance(1)
+    [held] = rig.replies(peer, hold.id)
+    assert isinstance(held, m.HeldForMove)
+    assert held.submission_ids == [moved]
+    rig.only(peer, m.CommitMove(next(rig.ids), held.move, bytes(16), 7, "there:7400"), m.Changed)
+    rig.only(peer, m.ConfirmMoved(next(rig.ids), [moved]), m.Changed)
+    rig.disconnect(peer)
+    for _ in range(5):
+        rig.advance(1)
+    assert rig.rows("SELECT id FROM submission WHERE state = 'removed'") == []
+
+
 STEPS = (
     (2, add_rules),
     (3, drop_chunk),
@@ -177,6 +197,7 @@ STEPS = (
     (8, add_schedule),
     (9, add_event),
     (10, add_dependency),
+    (11, give_away),
 )
 """What each schema has besides what the one before had."""
 

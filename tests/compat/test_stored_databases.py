@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 from compat.made import SUBMITTER, WITHDRAWN, file_of, state_of
-from opsq.errors import Conflict
+from opsq.errors import Conflict, Moved
 from opsq.store.database_file import migrations
 from opsq.wire import messages as m
 from unit.model.rig import Rig, Ticket
@@ -232,6 +232,14 @@ def test_stored_submission_still_waits_for_another(rig: Rig) -> None:
     assert found["waiting"].state == "blocked"
     rig.ask(rig.connect(), m.Cancel(2, found["awaited"].submission_id))
     assert rig.show(found["waiting"].submission_id).state == "cancelled"
+
+
+@pytest.mark.parametrize("schema", SCHEMAS[10:], indirect=True)
+def test_stored_keys_of_what_has_moved_are_sent_there_and_its_unique_key_is_free(rig: Rig) -> None:
+    with pytest.raises(Moved, match="shard 7"):
+        rig.ask(rig.connect(), m.Find(1, None, "moved once"))
+    rig.keys = itertools.count(1000)
+    assert rig.submit(1, unique_key="moved", metadata={"tenant": "b"})
 
 
 def test_old_database_has_an_identity_of_its_own_and_what_it_has_can_move(rig: Rig, runtime_dir: Path) -> None:

@@ -137,6 +137,7 @@ class EmbeddedEngine:
                 is_own=True,
                 shard=self._engine.shard,
                 rules_revision=self._engine.rules_revision,
+                makers=self._engine.makers,
             )
             wire = EmbeddedWire(self, peer, welcome)
             self._wires[peer.consumer] = wire

@@ -83,4 +83,5 @@ def welcome(
         store_marker=store_marker,
         shard=engine.shard,
         rules_revision=engine.rules_revision,
+        makers=engine.makers,
     )

@@ -98,6 +98,11 @@ class Engine:
         return self._state.shard
 
     @property
+    def makers(self) -> list[int]:
+        """The numbers of the other shards that made submissions which have moved here."""
+        return sorted(self._state.makers)
+
+    @property
     def rules_revision(self) -> int:
         """The revision of the rules that is committed."""
         return self._state.rules.committed_revision

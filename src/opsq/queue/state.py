@@ -27,7 +27,7 @@ from opsq.queue.peer import Peer
 from opsq.queue.policy import Policy
 from opsq.queue.timers import Timers
 from opsq.queue.unique_keys import UniqueKeys
-from opsq.store import backlog, dependencies, moved, shard, submissions
+from opsq.store import arriving, backlog, dependencies, moved, shard, submissions
 from opsq.store.backlog import AttemptRow
 from opsq.store.database import Database
 from opsq.store.disk_use import Details
@@ -105,6 +105,8 @@ class EngineState:
         """The number of this file among the shards of a queue; None: it has none."""
         self.has_moved = moved.is_used(self.reader)
         """Whether submissions have moved to other daemons."""
+        self.makers = arriving.makers(self.reader) - {self.shard}
+        """The numbers of other shards of which submissions are here, or were since the start."""
         self.arriving: dict[int, Removed] = {}
         """Submissions that are moving here, which nobody sees yet; the counters of lanes include them."""
         self.staging: set[int] = set()

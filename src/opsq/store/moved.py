@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import apsw
 
+from opsq.store import submissions
+
 
 class Target(NamedTuple):
     """Another daemon: the identity of its file, its shard number, and its address as an operator has typed it."""
@@ -50,21 +52,37 @@ def find(connection: apsw.Connection, submission_id: int) -> MovedRow | None:
 
 def by_key(connection: apsw.Connection, request_key: bytes | None, idempotency_key: str | None) -> MovedRow | None:
     """The submission that one of these keys made, if it has moved."""
-    for column, key in (("request_key", request_key), ("idempotency_key", idempotency_key)):
+    found = None if request_key is None else _holder(connection, "request_key", request_key)
+    if found is None and idempotency_key is not None:
+        found = _holder(connection, "idempotency_key", idempotency_key)
+    return found
+
+
+def by_unique_key(connection: apsw.Connection, unique_key: str) -> MovedRow | None:
+    """The submission that held this key when it moved, and may hold it still."""
+    return _holder(connection, "unique_key", unique_key)
+
+
+def _holder(connection: apsw.Connection, column: str, key: bytes | str) -> MovedRow | None:
+    sql = f"SELECT {_COLUMNS} FROM moved WHERE {column} = ? AND {column} IS NOT NULL LIMIT 1"
+    row = connection.execute(sql, (key,)).fetchone()
+    return None if row is None else MovedRow._make(row)
+
+
+def release(writer: apsw.Connection, idempotency_key: str | None, unique_key: str | None) -> None:
+    """A submission that is here has these keys: those that have moved have them no more."""
+    for column, key in (("idempotency_key", idempotency_key), ("unique_key", unique_key)):
         if key is not None:
-            sql = f"SELECT {_COLUMNS} FROM moved WHERE {column} = ? AND {column} IS NOT NULL LIMIT 1"
-            row = connection.execute(sql, (key,)).fetchone()
-            if row is not None:
-                return MovedRow._make(row)
-    return None
+            writer.execute(f"UPDATE moved SET {column} = NULL WHERE {column} = ? AND {column} IS NOT NULL", (key,))
 
 
 def put(writer: apsw.Connection, submission_id: int, target: Target, moved_at: int) -> None:
     """A submission is the other daemon's from this commit on."""
     writer.execute(
         "INSERT OR REPLACE INTO moved "
-        "(submission_id, identity, shard, address, request_key, idempotency_key, moved_at) "
-        "SELECT id, ?2, ?3, ?4, request_key, (SELECT key FROM idempotency WHERE submission_id = id), ?5 "
+        "(submission_id, identity, shard, address, request_key, idempotency_key, unique_key, moved_at) "
+        "SELECT id, ?2, ?3, ?4, request_key, (SELECT key FROM idempotency WHERE submission_id = id), "
+        f"iif({submissions.HOLDS_UNIQUE_KEY}, unique_key, NULL), ?5 "
         "FROM submission WHERE id = ?1",
         (submission_id, *target, moved_at),
     )

@@ -15,6 +15,7 @@ FINAL_STATES = frozenset({"completed", "failed", "cancelled", "expired"})
 UNFINISHED_STATES = ("blocked", "scheduled", "open")
 STATES = (*UNFINISHED_STATES, "completed", "failed", "cancelled", "expired")
 _UNFINISHED = f"state IN {UNFINISHED_STATES!r}"
+HOLDS_UNIQUE_KEY = f"unique_key IS NOT NULL AND unique_until != 'started' AND {_UNFINISHED}"
 
 
 class SubmissionRow(NamedTuple):
@@ -170,8 +171,7 @@ def by_request_key(connection: apsw.Connection, request_key: bytes) -> Submissio
 def by_unique_key(connection: apsw.Connection, unique_key: str) -> SubmissionId | None:
     """The unfinished submission that holds this key, if any."""
     row = connection.execute(
-        "SELECT id FROM submission WHERE unique_key = ? AND unique_key IS NOT NULL AND unique_until != 'started' "
-        f"AND {_UNFINISHED}",
+        f"SELECT id FROM submission WHERE unique_key = ? AND {HOLDS_UNIQUE_KEY}",
         (unique_key,),
     ).fetchone()
     return SubmissionId(row[0]) if row else None
@@ -249,7 +249,7 @@ def has_until_start(connection: apsw.Connection) -> bool:
     """Whether an unfinished submission holds its unique key until it starts. Cost: those that hold one."""
     sql = (
         "SELECT 1 FROM submission INDEXED BY submission_unique_key "
-        f"WHERE unique_key IS NOT NULL AND unique_until != 'started' AND {_UNFINISHED} "
+        f"WHERE {HOLDS_UNIQUE_KEY} "
         "AND unique_until = 'start' LIMIT 1"
     )
     return connection.execute(sql).fetchone() is not None

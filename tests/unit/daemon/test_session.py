@@ -20,7 +20,9 @@ def test_request_that_comes_when_a_turn_is_full_is_kept_and_nothing_more_is_read
     calls: list[Callable[[], None]] = []
     handled: list[Message] = []
     backlog = RequestBacklog(calls.append, lambda: 0)
-    engine = SimpleNamespace(handle=lambda _peer, request, _now: handled.append(request), shard=None, rules_revision=0)
+    engine = SimpleNamespace(
+        handle=lambda _peer, request, _now: handled.append(request), shard=None, rules_revision=0, makers=[]
+    )
     peer = Peer("", now())
     host = Mock(settings=load({}), store_marker="", backlog=backlog, engine=engine, is_stopping=False)
     host.admit.return_value = None

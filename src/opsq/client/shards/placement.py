@@ -8,18 +8,16 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from opsq.client.shards.poll import Replies, code_of, is_gone, poll
+from opsq.client.shards.key_search import Found, has_key
+from opsq.client.shards.poll import code_of
 from opsq.client.shards.shard import WORK_S, Shard
-from opsq.errors import Conflict, Moved, NoRoom, OpsqError, QueueDraining, StorageFull, Unreachable
-from opsq.wire.messages import Capacity, CheckCapacity, Created, ErrorReply, NewSubmission, Reply, Submit, Submitted
+from opsq.errors import Conflict, Moved, NoRoom, OpsqError, QueueDraining, StorageFull
+from opsq.wire.messages import Capacity, Created, ErrorReply, NewSubmission, Reply, Submit, Submitted
+
+Find = Callable[[NewSubmission, list[Shard], Callable[[Found], None]], None]
 
 PASSED_OVER = frozenset({NoRoom.code, StorageFull.code, QueueDraining.code})
 """With these refusals nothing was stored."""
-
-
-def has_key(new: NewSubmission) -> bool:
-    """Whether there may be only one such submission."""
-    return new.unique_key is not None or new.idempotency_key is not None
 
 
 def room(reply: Reply) -> float:
@@ -30,7 +28,7 @@ def room(reply: Reply) -> float:
 
 
 MOVES_LIMIT = 100
-"""How often what is waited for may turn out to be elsewhere."""
+"""How often what is waited for, or what has a key, may turn out to be elsewhere."""
 
 
 class Placement:
@@ -41,6 +39,7 @@ class Placement:
         orders: the shards of each submission, in the order in which they are asked; of a Submit of nothing, one order.
         answer: is given the answer.
         follow: is told that what submissions wait for has moved, and gives their orders as `orders` does.
+        find: asks who has the keys of a submission.
     """
 
     def __init__(
@@ -49,9 +48,11 @@ class Placement:
         orders: list[list[Shard]],
         answer: Callable[[Reply], None],
         follow: Callable[[ErrorReply, list[NewSubmission]], list[list[Shard]]],
+        find: Find,
     ) -> None:
         self._request = request
         self._follow = follow
+        self._find = find
         self._moves_left = MOVES_LIMIT
         self._orders = orders
         self._answer = answer
@@ -69,28 +70,33 @@ class Placement:
         for shard, request_id in self._asked.items():
             shard.cancel(request_id)
 
-    def ask_for_keys(self, count: int) -> None:
-        """Ask the first `count` shards for each key; a submission that one of them has goes there. Then submit."""
-        keyed = {index: new for index, new in enumerate(self._request.submissions) if has_key(new)}
-        self._left = len(keyed)
-        for index, new in keyed.items():
-            question = CheckCapacity(0, new.chunks_count, submission=replace(new, content=b""))  # full: unknown
-            poll(dict.fromkeys(self._orders[index][:count], question), functools.partial(self._know, index))
-        if not keyed:
-            self._give(list(range(len(self._orders))))
+    def begin(self) -> None:
+        """Ask for each key; a submission that a shard has goes there. Then submit, unless it is not known of one."""
+        keyed = [index for index, new in enumerate(self._request.submissions) if has_key(new)]
+        self._look_up(keyed, list(range(len(self._orders))))
 
-    def _know(self, index: int, replies: Replies) -> None:
-        has_it = [one for one, reply in replies.items() if isinstance(reply, Capacity) and reply.submission_id]
-        away = [one for one, reply in replies.items() if is_gone(reply)]
-        if has_it:
-            self._orders[index] = has_it[:1]
-        elif away:
-            self._failures.append(ErrorReply.of(0, Unreachable(cause="key_not_known", shard=away[0].name)))
-        self._left -= 1
-        if not self._left and self._failures:
-            self._answer(self._failures[0])
-        elif not self._left:
-            self._give(list(range(len(self._orders))))
+    def _look_up(self, indexes: list[int], part: list[int]) -> None:
+        """Ask who has the keys of these; once that is known of all, submit the part."""
+        waiting, refusals = set(indexes), list[Reply]()
+
+        def known(index: int, found: Found) -> None:
+            waiting.discard(index)
+            self._left -= 1
+            order = [found.holder] if found.holder is not None else self._orders[index]
+            self._orders[index] = [shard for shard in order if shard not in found.left]
+            if found.refusal is not None or not self._orders[index]:
+                refusals.append(found.refusal or found.replies[found.left[0]])
+            if not waiting and refusals:
+                self._failures.append(refusals[0])
+            elif not waiting:
+                self._give(part)
+            self._answer_if_over()
+
+        self._left += len(indexes)
+        for index in indexes:
+            self._find(self._request.submissions[index], self._orders[index], functools.partial(known, index))
+        if not indexes:
+            self._give(part)
 
     def _give(self, indexes: list[int]) -> None:
         """Submit each to the first of its shards; those of one shard together."""
@@ -125,15 +131,22 @@ class Placement:
             self._end_those_without([index for index in part if not self._orders[index]])
         else:
             self._failures.append(reply)
+        self._answer_if_over()
+
+    def _answer_if_over(self) -> None:
         if not self._left:
             created = [created for _, created in sorted(self._created.items())]
             self._answer(self._failure() if self._failures else Submitted(0, created))
 
     def _go_after(self, part: list[int], moved: ErrorReply) -> None:
-        """Submit these, of which none was stored, where that is now for which some of them wait."""
+        """Submit these, of which none was stored, where that is now for which some of them wait, or that has a key."""
         self._moves_left -= 1
+        submissions = [self._request.submissions[index] for index in part]
+        if all(one.submission_id != moved.details["submission_id"] for new in submissions for one in new.after):
+            self._look_up(part, part)
+            return
         try:
-            orders = self._follow(moved, [self._request.submissions[index] for index in part])
+            orders = self._follow(moved, submissions)
         except OpsqError as error:
             self._failures.append(ErrorReply.of(0, error))
             return

@@ -4,8 +4,8 @@ A Submit whose submissions go to one shard is passed on as it is and stays one t
 each part is a transaction of its own. It must not know connections.
 
 - Without a key, a shard that is full, drains or cannot be reached is passed over to the next in order.
-- With a unique or idempotency key, that could make two of one. So its first shards are asked for it, one that cannot be
-  reached is a refusal, and only a shard that drains is passed over: it does not take another a moment later.
+- With a unique or idempotency key, that could make two of one. So it is asked who has it (`key_search`), one that
+  cannot be reached is a refusal, and only a shard that drains is passed over: it does not take another a moment later.
 """
 
 from __future__ import annotations
@@ -14,16 +14,14 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from opsq.client.shards.placement import Placement, has_key, room
+from opsq.client.shards.key_search import Found, KeySearch, has_key
+from opsq.client.shards.placement import Placement, room
 from opsq.client.shards.poll import Replies, code_of, poll
 from opsq.client.shards.shard import WORK_S, Shard
 from opsq.client.shards.shard_order import rendezvous
 from opsq.client.shards.shard_set import ShardSet
 from opsq.errors import NoRoom, OpsqError, Unreachable, UsageError
 from opsq.wire.messages import Capacity, CheckCapacity, ErrorReply, NewSubmission, Reply, Submit
-
-FIRST = 3
-"""How many shards are asked for a key: those that had the submission if up to two were added since."""
 
 ROOM_ASKED = 8
 """How many shards are asked for room, so that a submission costs as much however many there are."""
@@ -36,6 +34,11 @@ class Placing:
 
     def __init__(self, shards: ShardSet) -> None:
         self._shards = shards
+        self._keys = KeySearch(shards)
+
+    def chosen_anew(self) -> None:
+        """Shards were added, or removed."""
+        self._keys.chosen_anew()
 
     def order(self, new: NewSubmission) -> list[Shard]:
         """The shards in the order in which they are asked to take a submission.
@@ -64,6 +67,10 @@ class Placing:
         self._shards.moved(int(moved.details["submission_id"]), int(moved.details["shard"]))
         return [self.order(new) for new in submissions]
 
+    def _find(self, new: NewSubmission, order: list[Shard], done: Callable[[Found], None]) -> None:
+        """Ask which shard has a key of a submission that may go to these."""
+        self._keys.find(new, self._value(new), order, done)
+
     def _value(self, new: NewSubmission) -> int | str | bytes:
         """What decides: the value of the chosen key, else a key of the submission, else chance."""
         values = (self._named(new), new.idempotency_key, new.unique_key)
@@ -84,13 +91,11 @@ class Placing:
             on_wait: told at which shard, and under which id, the question waits for room if none has any.
         """
         new = request.submission
-        shards = list(self._shards)
-        if new is not None and not self._is_free(new):
-            try:
-                shards = self.order(new)[: FIRST if has_key(new) else None]
-            except OpsqError as error:
-                answer(ErrorReply.of(0, error))
-                return
+        try:
+            shards = list(self._shards) if new is None or self._is_free(new) else self.order(new)
+        except OpsqError as error:
+            answer(ErrorReply.of(0, error))
+            return
 
         def known(replies: Replies) -> None:
             full = next((shard for shard, reply in replies.items() if code_of(reply) == NoRoom.code), None)
@@ -100,7 +105,10 @@ class Placing:
             else:
                 on_wait(full, full.ask(request, answer, WORK_S))
 
-        poll(dict.fromkeys(shards, replace(request, wait_s=0.0)), known)
+        if new is not None and has_key(new):
+            self._keys.find(new, self._value(new), shards, lambda found: known(found.replies), request.content_bytes)
+        else:
+            poll(dict.fromkeys(shards, replace(request, wait_s=0.0)), known)
 
     def submit(self, request: Submit, answer: Answer) -> Placement | None:
         """Place the submissions, each where it belongs: by room if it may go anywhere, else by its value.
@@ -116,9 +124,9 @@ class Placing:
         free = [index for index, new in enumerate(request.submissions) if self._is_free(new)]
         if not request.submissions:
             orders, free = [self._shards.present or list(self._shards)], [0]
-        placement = Placement(request, orders, answer, self._follow)
+        placement = Placement(request, orders, answer, self._follow, self._find)
         if not free:
-            placement.ask_for_keys(FIRST)
+            placement.begin()
             return placement
 
         first = sorted(orders[free[0]], key=lambda shard: shard.is_away)
@@ -128,7 +136,7 @@ class Placing:
             roomiest = sorted(replies, key=lambda shard: -room(replies[shard]))
             for index in free:
                 orders[index] = [*roomiest, *others]
-            placement.ask_for_keys(FIRST)
+            placement.begin()
 
         count = sum(new.chunks_count for new in request.submissions)
         poll(dict.fromkeys(asked, CheckCapacity(0, count)), known)

@@ -121,6 +121,7 @@ class Router:
     def chosen_anew(self) -> None:
         """Shards were added, or removed."""
         self._chunks.parking.chosen_anew()
+        self._placing.chosen_anew()
 
     def pushed(self, shard: Shard, push: m.Revoked | m.Draining) -> None:
         """A shard says something unasked; that it ends is told when all do."""

@@ -95,6 +95,8 @@ class Shard:
         """Its last greeting."""
         self.problem: OpsqError | None = None
         """Why it could not be reached, the last time that it was tried."""
+        self.makers: frozenset[int] | None = frozenset()
+        """The shards that made submissions which have moved to it, as it has said; None: there may be others by now."""
         self.rules_revision = 0
         """Of its rules, as far as is known."""
         self.is_draining = False
@@ -275,6 +277,7 @@ class Shard:
             self.is_draining = False
             self.welcome = self.link.welcome
             self.number = self.welcome.shard
+            self.makers = frozenset(self.welcome.makers)
             self.rules_revision = self.welcome.rules_revision
             self._heard_at = time.monotonic()
             if self._owes_answer:

@@ -185,6 +185,8 @@ class MoveTarget:
             if removed is not None:
                 state.arriving[row.id] = removed
 
+        if shard_of(row.id) != state.shard:
+            state.makers.add(shard_of(row.id))
         # What the counters say from now on has no place in the backlog before it is active.
         state.batch.hidden_count += row.chunks_total - row.chunks_dead - row.chunks_skipped
         self._keys.enter(row.request_key, header.idempotency_key, header.content, row.id)
@@ -295,6 +297,7 @@ class MoveTarget:
             lane_ids = [lanes.find_or_make(database.writer, *pair) for pair in header.metadata.items()]
             arriving.activate(database.writer, header, lane_ids)
             moved.forget(database.writer, row.id)
+            moved.release(database.writer, header.idempotency_key, unique_key)
 
         state.batch.hidden_count -= _unfinished(row)
         state.activating.add(row.id)

@@ -100,11 +100,13 @@ class Admission:
 
     # --- requests ---
 
-    def found(self, peer: Peer, request: CheckCapacity, known: SubmissionId | None) -> None:
-        """Answer a producer that there is room, or that a submission with its key is known."""
+    def found(
+        self, peer: Peer, request: CheckCapacity, known: SubmissionId | None, moved_to: int | None = None
+    ) -> None:
+        """Answer a producer that there is room, or that a submission with its key is known, or has moved."""
         limit = self.limit
         left_count = None if limit is None else max(limit - self._backlog_count - self._accepted_count, 0)
-        self._state.reply(peer, Capacity(request.id, left_count, known))
+        self._state.reply(peer, Capacity(request.id, left_count, known, moved_to, sorted(self._state.makers)))
 
     def enter(
         self,

@@ -19,7 +19,7 @@ from opsq.queue.submissions.admission import Admission
 from opsq.queue.submissions.dependencies import Dependencies, cancelled, check_after
 from opsq.queue.submissions.keys import Keys
 from opsq.queue.timers import Timers
-from opsq.store import events, idempotency_keys, lanes, submissions
+from opsq.store import events, idempotency_keys, lanes, moved, submissions
 from opsq.store.database import Database
 from opsq.store.dependencies import Decided, first_state
 from opsq.store.submissions import About, SubmissionRow
@@ -115,24 +115,32 @@ class Submitter:
             NoRoom: there is none, and the producer does not want to wait.
             UsageError, Conflict, NotFound: the submission cannot be.
         """
-        count, key, new = request.chunks_count, request.unique_key, request.submission
+        state, count, key, new = self._state, request.chunks_count, request.unique_key, request.submission
         if new is not None:
             self.check(new, now)
 
         def known() -> SubmissionId | None:
             if new is not None:
                 return self._known(new, now)
-            return self._state.unique_keys.holder(key) if key is not None else None
+            return state.unique_keys.holder(key) if key is not None else None
 
         self._check_active(known())
+        moved_to = self._moved_to(new) if new is not None and known() is None else None
 
         def needed() -> int | None:
-            return count if known() is None else None
+            return count if known() is None and moved_to is None else None
 
         def admit(_: Now) -> None:
-            self._admission.found(peer, request, known())
+            self._admission.found(peer, request, known(), moved_to)
 
         self._admission.enter(peer, request, count, needed, admit, now)
+
+    def _moved_to(self, new: NewSubmission) -> int | None:
+        """The shard to which a submission has moved that had the unique key of this one, and may have it still."""
+        if new.unique_key is None or not self._state.has_moved:
+            return None
+        gone = moved.by_unique_key(self._state.reader, new.unique_key)
+        return None if gone is None else gone.shard
 
     def _submit(self, peer: Peer, request: Submit, now: Now) -> None:
         for new in request.submissions:
@@ -266,6 +274,8 @@ class Submitter:
         submissions.insert(writer, row, new.content, new.attachment, about)
         if new.idempotency_key is not None:
             idempotency_keys.keep(writer, new.idempotency_key, row.id)
+        if self._state.has_moved:
+            moved.release(writer, new.idempotency_key, new.unique_key)
         lanes.attach(writer, row.id, lane_ids)
         if row.state == "open":
             lanes.enter(writer, row.id, row.shuffle, row.priority, lane_ids)

@@ -62,6 +62,8 @@ class Welcome(Message):
     """The number of this daemon among the shards of a queue; it stands in the ids that it makes."""
     rules_revision: Count = 0
     """Of its rules, as RulesState has it; shards with the same have the same rules."""
+    makers: list[int] = []
+    """The other shards that made submissions which have moved here: this one knows their keys."""
 
 
 class Heartbeat(Message):

@@ -144,6 +144,10 @@ class Capacity(Message):
     left_count: Count | None
     submission_id: Id | None = None
     """The submission that has a key of the one asked about, so that nothing would be stored."""
+    moved_to: int | None = None
+    """The shard to which a submission has moved that held the unique key of the one asked about, and may hold it."""
+    makers: list[int] = []
+    """As Welcome has it."""
 
 
 class Find(Message):

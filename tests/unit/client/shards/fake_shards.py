@@ -40,6 +40,7 @@ class FakeShard:
         self.is_away = False
         self.away_s = 0.0
         self.is_draining = False
+        self.makers: frozenset[int] | None = frozenset()
         self.rules_revision = 0
         self.welcome: m.Welcome | None = WELCOME
         self.holdings = Holdings()
