@@ -232,13 +232,18 @@ class Consuming(Driver):
     @rule(peer=numbers, number=numbers, mask=bits, lease_s=st.none() | times, is_genuine=st.integers(0, 9))
     def extend(self, peer: int, number: int, mask: int, lease_s: float | None, is_genuine: int) -> None:
         ticket = self._ticket(number)
-        refusals = self.model.extend(
-            ticket, self._indexes(ticket, mask), lease_s, is_genuine=is_genuine > 0, now=self.now
-        )
-        held = self._held(ticket, mask, is_genuine > 0)
-        self._ask(
-            self._peer(peer), m.Extend(next(self.rig.ids), [held], lease_s), lambda reply: refused(reply) == refusals
-        )
+        request = m.Extend(next(self.rig.ids), [self._held(ticket, mask, is_genuine > 0)], lease_s)
+        self._extend(request, ticket, self._indexes(ticket, mask), is_genuine=is_genuine > 0)
+        self.send(self._peer(peer), request)
+
+    def _extend(self, request: m.Extend, ticket: Ticket, indexes: list[int], *, is_genuine: bool) -> None:
+        if self.model.must_wait(ticket, indexes):
+            self.promises[request.id] = None
+            self.model.forming.after.append(lambda now: self._extend(request, ticket, indexes, is_genuine=is_genuine))
+            return
+        self.promises.pop(request.id, None)
+        refusals = self.model.extend(ticket, indexes, request.lease_s, is_genuine=is_genuine, now=self.now)
+        self.predicted[request.id] = lambda reply: refused(reply) == refusals
 
     @precondition(lambda self: self.tickets)
     @rule(peer=numbers, number=numbers, mask=bits, lease_s=st.none() | times, is_genuine=st.integers(0, 9))

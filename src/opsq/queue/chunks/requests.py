@@ -82,7 +82,10 @@ class ChunkRequests:
             batch.following.append((peer, request))
 
     def _postpone(
-        self, peer: Peer, request: m.Complete | m.CompleteAndReserve | m.Reclaim, action: Callable[[Now], None]
+        self,
+        peer: Peer,
+        request: m.Complete | m.CompleteAndReserve | m.Extend | m.Reclaim,
+        action: Callable[[Now], None],
     ) -> None:
         """Go on with a request when all that is being committed now has been."""
         batch = self._state.batch
@@ -116,7 +119,10 @@ class ChunkRequests:
         self._state.batch.replies.append((peer, m.Changed(request.id, count)))
 
     def extend(self, peer: Peer, request: m.Extend, now: Now) -> None:
-        """Move deadlines."""
+        """Move deadlines: of what is still held once all that is being committed now has been."""
+        if self._reservations.is_settling(request.held):
+            self._postpone(peer, request, lambda now: self.extend(peer, request, now))
+            return
         refusals = self._reservations.extend(request.held, request.lease_s, now)
         self._state.batch.replies.append((peer, m.Completed(request.id, refusals)))
 

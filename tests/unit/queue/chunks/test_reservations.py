@@ -241,6 +241,25 @@ def test_extend_of_what_is_not_held_is_refused(rig: Rig) -> None:
     assert codes(rig.only(peer, m.Extend(1, [ticket.held()]), m.Completed).refusals) == ["reservation_lost"]
 
 
+@pytest.mark.parametrize("is_released", [False, True])
+def test_extend_that_meets_the_end_of_its_lease_under_way_is_refused(rig: Rig, is_released: bool) -> None:
+    """Until its commit the part is still there, and by then the chunk is somebody else's."""
+    rig.submit(1)
+    peer = rig.connect()
+    [ticket] = rig.reserve(peer, lease_s=2.0)
+    if is_released:
+        rig.send(peer, m.Release(1, [ticket.held()]))
+    else:
+        rig.pass_time(2)
+        rig.tick()
+    rig.send(peer, m.Extend(2, [ticket.held()], 60.0))
+    rig.settle()
+    [reply] = rig.replies(peer, 2)
+    assert isinstance(reply, m.Completed)
+    assert codes(reply.refusals) == ["reservation_lost"]
+    assert len(rig.reserve(rig.connect())) == 1
+
+
 def test_completing_a_part_of_a_lease_does_not_move_its_stored_deadline(rig: Rig) -> None:
     submission_id = rig.submit(2)
     peer = rig.connect()
