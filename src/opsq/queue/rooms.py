@@ -135,7 +135,7 @@ class Rooms:
             m.ReleaseConsumer: chunk_requests.release_consumer,
             m.Extend: chunk_requests.extend,
             m.Reclaim: chunk_requests.reclaim,
-            m.Started: lambda peer, request, now: self.reservations.start(peer, request.chunks, now),
+            m.Started: chunk_requests.start,
             m.Heartbeat: self._note_alive,
             m.CancelWait: self._cancel_wait,
             m.Describe: lambda peer, request, _: reports.describe(peer, request),

@@ -255,7 +255,9 @@ class Consuming(Driver):
         self.send(sender, request)
 
     def _reclaim(self, peer: Peer, request: m.Reclaim, ticket: Ticket, indexes: list[int], *, is_genuine: bool) -> None:
+        begun = self.begun.pop(request.id, [])
         if self.model.must_wait(ticket, indexes):
+            self.begun[request.id] = begun
             self.promises[request.id] = None
             self.model.forming.after.append(
                 lambda now: self._reclaim(peer, request, ticket, indexes, is_genuine=is_genuine)
@@ -263,13 +265,19 @@ class Consuming(Driver):
             return
         self.promises.pop(request.id, None)
         refusals = self.model.reclaim(peer, ticket, indexes, request.lease_s, is_genuine=is_genuine, now=self.now)
+        for started, those in begun:
+            self.model.start(peer, started, those)
         self.predicted[request.id] = lambda reply: refused(reply) == refusals
 
     @precondition(lambda self: self.tickets)
     @rule(peer=numbers, number=numbers, mask=bits)
     def start(self, peer: int, number: int, mask: int) -> None:
         ticket, sender = self._ticket(number), self._peer(peer)
-        self.model.start(sender, ticket, self._indexes(ticket, mask))
+        indexes = self._indexes(ticket, mask)
+        self.model.start(sender, ticket, indexes)
+        for request_id, begun in self.begun.items():
+            if self.owners[request_id] is sender:
+                begun.append((ticket, indexes))
         chunks = m.ChunkMask(ticket.submission_id, ticket.block, self._held(ticket, mask, True).mask)
         self.send(sender, m.Started([chunks]))
 

@@ -78,6 +78,8 @@ class Driver(RuleBasedStateMachine):
         """Follow-ups of completions that the model has accepted."""
         self.predicted: dict[int, Callable[[m.Reply], bool]] = {}
         self.owners: dict[int, Peer] = {}  # who sent each request
+        self.begun: dict[int, list[tuple[Ticket, list[int]]]] = {}
+        """What was said to have started while a reclaim of its connection waits, by that request."""
         self.seen: tuple[object, int] = (None, 0)
         self.seen_entries: tuple[object, int] = (None, 0)
         self.is_committed = False  # the COMMIT has ended, and the engine has not been told

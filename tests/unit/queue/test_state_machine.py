@@ -306,6 +306,7 @@ class Machine(Scheduling):
         self.model.fail_batch(self.now)
         self.forget_what_came()
         self.promises, self.flying_promises = {}, {}
+        self.begun.clear()
         self.seen = (None, 0)
         self.rig.end(error)
         errors = {reply.id: reply for _, reply in self.rig.told if isinstance(reply, m.ErrorReply)}
@@ -389,6 +390,7 @@ class Machine(Scheduling):
         self.waiting.clear()
         self.requeues.clear()
         self.predicted.clear()
+        self.begun.clear()
         self.promises, self.flying_promises, self.seen = {}, {}, (None, 0)
         self.peers.clear()
         self.turns.clear()

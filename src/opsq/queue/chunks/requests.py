@@ -1,6 +1,6 @@
-"""Requests about chunks that are held: complete, fail, release, extend, reclaim. Each is answered after the commit.
+"""Requests about chunks that are held: complete, fail, release, extend, reclaim; each is answered after the commit.
 
-Must not judge them: completions, failures, reservations and leases do.
+And what has started. Must not judge them: completions, failures, reservations and leases do.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ class ChunkRequests:
         self._leases = leases
         self._reserve_calls = reserve_calls
         self._follow_ups = follow_ups
+        self._begun: dict[tuple[Peer, int], list[m.ChunkMask]] = {}
+        """What a connection says to have started while its reclaim waits, by that request: it may be what it gets."""
 
     def complete(self, peer: Peer, request: m.Complete, now: Now) -> None:
         """Complete chunks; answered after the commit.
@@ -128,11 +130,23 @@ class ChunkRequests:
 
     def reclaim(self, peer: Peer, request: m.Reclaim, now: Now) -> None:
         """Reclaim what was held before a reconnect."""
+        key = peer, request.id
+        begun = self._begun.pop(key, [])
         if self._reservations.is_settling(request.held):
+            self._begun[key] = begun
             self._postpone(peer, request, lambda now: self.reclaim(peer, request, now))
+            self._state.batch.on_failed.append(lambda _: self._begun.clear())
             return
         refusals = self._leases.reclaim(peer, request.held, request.lease_s, now)
+        self._reservations.start(peer, begun, now)
         self._state.batch.replies.append((peer, m.Completed(request.id, refusals)))
+
+    def start(self, peer: Peer, request: m.Started, now: Now) -> None:
+        """Note that work has started: also, while a reclaim of the connection waits, on what that will get."""
+        self._reservations.start(peer, request.chunks, now)
+        for (claimant, _), begun in self._begun.items():
+            if claimant is peer:
+                begun.extend(request.chunks)
 
 
 def _check_results(completions: list[m.Completion]) -> None:

@@ -485,6 +485,59 @@ def test_reassert_that_meets_the_loss_of_the_old_connection_under_way_succeeds(r
     assert rig.complete(new, ticket.held()) == []
 
 
+def test_work_that_goes_on_behind_a_reassert_that_waits_has_started(rig: Rig) -> None:
+    """The client says so right behind the reclaim, which meets the loss of its old connection under way."""
+    rig.submit(1)
+    old, new = rig.connect(), rig.connect()
+    [ticket] = rig.reserve(old)
+    rig.start(old, ticket)
+    rig.disconnect(old)
+    rig.send(new, m.Reclaim(1, [ticket.held()]))
+    rig.start(new, ticket)
+    rig.settle()
+    assert rig.replies(new, 1) == [m.Completed(1)]
+    rig.disconnect(new)
+    rig.settle()
+    assert attempt(rig) == 2
+
+
+def test_work_has_started_on_all_that_a_reassert_that_waits_takes_up(rig: Rig) -> None:
+    """It waits for a chunk that somebody else is completing; a second one waits with it."""
+    rig.submit(3)
+    old = rig.connect()
+    tickets = [*rig.reserve(old, 2), *rig.reserve(old, 1)]
+    rig.crash()
+    thief, peer = rig.connect(), rig.connect()
+    [stolen] = rig.reserve(thief, 1)
+    rig.send(thief, m.Complete(1, [m.Completion(stolen.held())]))
+    rig.send(peer, m.Reclaim(2, [ticket.held() for ticket in tickets]))
+    rig.send(peer, m.Reclaim(3, [tickets[0].held()]))
+    for ticket in tickets:
+        rig.start(peer, ticket)
+    rig.settle()
+    rig.disconnect(peer)
+    rig.settle()
+    assert [(ticket.attempt, ticket.indexes) for ticket in rig.reserve(rig.connect(), 3)] == [(1, [1, 2])]
+
+
+def test_reassert_that_waits_and_fails_forgets_what_has_started(rig: Rig) -> None:
+    rig.submit(1)
+    old, new = rig.connect(), rig.connect()
+    [ticket] = rig.reserve(old)
+    rig.start(old, ticket)
+    rig.disconnect(old)
+    rig.send(new, m.Reclaim(1, [ticket.held()]))
+    rig.start(new, ticket)
+    rig.fail_commit()
+    with pytest.raises(StorageFull):
+        rig.replies(new, 1)
+    rig.send(new, m.Reclaim(1, [ticket.held()]))
+    rig.advance(2)  # a full disk is asked for room once a second
+    rig.disconnect(new)
+    rig.settle()
+    assert attempt(rig) == 0
+
+
 def test_reassert_takes_a_reservation_over_from_a_connection_that_is_still_there(rig: Rig) -> None:
     submission_id = rig.submit(1)
     old, new = rig.connect(), rig.connect()
