@@ -47,18 +47,20 @@ class RuleReplacement:
             self._changes.put_weight(key, value, weight, by_submission=False)
 
     def _put_pauses_and_limits(self, pauses: list[PauseState], limits: list[LimitState], now: Now) -> None:
+        """What is in force already keeps its id, by which gates know what waits for it, and a rate its tokens."""
         in_force, batch = self._state.rules, self._state.batch
         gone_pauses, gone_limits = in_force.pauses, in_force.limits
+        known_pauses = {row.pairs: row.id for row in gone_pauses}
+        known_limits = {(row.key, row.value): row.id for row in gone_limits}
         new_pauses: dict[Pairs, PauseRow] = {}
         for pause in pauses:
             pairs = tuple(sorted(pause.metadata.items()))
-            new_pauses[pairs] = PauseRow(
-                self._changes.new_id(), pairs, pause.by_operator, pause.by_name, pause.paused_at
-            )
+            pause_id = known_pauses.get(pairs) or self._changes.new_id()
+            new_pauses[pairs] = PauseRow(pause_id, pairs, pause.by_operator, pause.by_name, pause.paused_at)
         new_limits: dict[tuple[str, Value | None], LimitRow] = {}
         for limit in limits:
             new_limits[limit.key, limit.value] = LimitRow(
-                self._changes.new_id(),
+                known_limits.get((limit.key, limit.value)) or self._changes.new_id(),
                 limit.key,
                 limit.value,
                 limit.concurrency,
@@ -68,11 +70,10 @@ class RuleReplacement:
                 limit.limited_at,
                 limit.rate_span_s,
             )
-        known = {row.pairs for row in gone_pauses}
         batch.events += [
             events.new(now.wall, "paused", metadata=dict(row.pairs), by_name=row.by_name)
             for row in new_pauses.values()
-            if row.pairs not in known
+            if row.pairs not in known_pauses
         ]
         batch.events += [
             events.new(now.wall, "resumed", metadata=dict(row.pairs))

@@ -107,6 +107,33 @@ def test_replaced_pause_holds_at_once_and_is_an_event(rig: Rig) -> None:
     assert [kind for (kind,) in rig.rows("SELECT kind FROM event")] == ["paused", "resumed"]
 
 
+def test_replaced_rate_that_is_the_same_goes_on_with_the_tokens_that_it_had(rig: Rig) -> None:
+    """A repair over shards is no way around a rate, nor is a lost commit of one."""
+    rig.submit(3, metadata={"tenant": "a"})
+    change(rig, m.Pause(next(rig.ids), {"tenant": "b"}))
+    change(rig, m.Limit(next(rig.ids), "tenant", "a", None, 1 / 60, 1))
+    assert len(rig.reserve(rig.connect())) == 1
+    before, pauses = rules(rig), rig.rows("SELECT id FROM pause")
+    assert replace(rig, before, before.revision + 1) == 1
+    assert rig.reserve(rig.connect()) == []
+    assert rig.rows("SELECT id FROM pause") == pauses
+    rig.send(rig.connect(), m.PutRules(next(rig.ids), before.revision + 2, before.pauses, before.limits, []))
+    rig.fail_commit()
+    rig.advance(2)
+    assert rig.reserve(rig.connect()) == []
+    rig.advance(60)
+    assert len(rig.reserve(rig.connect(), 3)) == 1
+
+
+def test_replaced_rate_that_is_another_begins_with_a_full_burst(rig: Rig) -> None:
+    rig.submit(3, metadata={"tenant": "a"})
+    change(rig, m.Limit(next(rig.ids), "tenant", "a", None, 1 / 60, 1))
+    assert len(rig.reserve(rig.connect())) == 1
+    other = m.LimitState("tenant", "a", None, 1 / 60, 2, "", 0)
+    assert replace(rig, m.RulesState(0, [], [other], []), rules(rig).revision + 1) == 1
+    assert sum(len(ticket.indexes) for ticket in rig.reserve(rig.connect(), 3)) == 2
+
+
 def test_weights_of_submissions_are_not_replaced_and_do_not_raise_the_revision(rig: Rig) -> None:
     rig.submit(1, metadata={"tenant": "a"}, weights={"tenant": 2.0})
     found = rules(rig)
