@@ -22,7 +22,11 @@ WITHDRAWN = b"withdrawn before"
 SUBMITTER = 1000
 HELD = "unique_key IS NOT NULL AND state IN ('scheduled', 'open')"
 STEPS_BACK = {
-    11: ["DROP INDEX moved_unique_key", "ALTER TABLE moved DROP COLUMN unique_key"],
+    11: [
+        "DROP INDEX moved_unique_key",
+        "ALTER TABLE moved DROP COLUMN unique_key",
+        "ALTER TABLE lease DROP COLUMN started",
+    ],
     9: [
         "DROP TABLE dependency",
         "DROP TABLE dependency_due",

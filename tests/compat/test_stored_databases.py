@@ -260,3 +260,30 @@ def test_old_database_has_an_identity_of_its_own_and_what_it_has_can_move(rig: R
     for _ in range(100):
         rig.advance(1)
     assert rig.rows("SELECT id FROM submission") == []
+
+
+def test_what_was_started_is_kept_over_a_restart_in_an_old_database(rig: Rig) -> None:
+    rig.keys = itertools.count(1000)
+    submission_id = rig.submit(2, priority=9)
+    peer = rig.connect()
+    [ticket] = rig.reserve(peer, 2, "CustomPriority")
+    rig.start(peer, ticket, [0])
+    rig.restart()
+    rig.advance(31)
+    found = rig.reserve(rig.connect(), 2, "CustomPriority")
+    assert sorted((ticket.submission_id, ticket.attempt, ticket.indexes) for ticket in found) == [
+        (submission_id, 0, [1]),
+        (submission_id, 1, [0]),
+    ]
+
+
+def test_stored_lease_over_a_restart_is_a_loss_as_it_was_then(rig: Rig, schema: int) -> None:
+    """Nobody has noted what was started."""
+    leased = Ticket(*literal_eval(stored(schema)[-1]))
+    rig.database.begin()
+    rig.database.writer.execute("UPDATE lease SET for_restart = 1, deadline_at = 0")
+    rig.database.commit()
+    rig.crash()
+    rig.advance(1)
+    [attempts] = rig.rows("SELECT lost, mask FROM attempt WHERE submission_id = ?", leased.submission_id)
+    assert attempts == (1, leased.granted)

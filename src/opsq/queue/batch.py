@@ -252,4 +252,5 @@ def _lease_row(part: Part, mask: int, now: Now) -> LeaseRow:
         reservation.deadline_at(now),
         int(reservation.length_s * 1000),
         int(reservation.is_for_restart),
+        part.started & mask,
     )

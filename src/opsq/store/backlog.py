@@ -61,6 +61,8 @@ class LeaseRow(NamedTuple):
     deadline_at: int
     length_ms: int
     for_restart: int
+    started: int
+    """Of chunks that a connection held: those on which work had started."""
 
 
 def pending_blocks(
@@ -199,8 +201,8 @@ def results(connection: apsw.Connection, submission_id: int, start: int, end: in
 def put_leases(writer: apsw.Connection, rows: Iterable[LeaseRow]) -> None:
     """Store leases, replacing the row of the same grant."""
     writer.executemany(
-        "INSERT OR REPLACE INTO lease VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        ((*row[:3], to_sql(row.granted), to_sql(row.mask), *row[5:]) for row in rows),
+        "INSERT OR REPLACE INTO lease VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        ((*row[:3], to_sql(row.granted), to_sql(row.mask), *row[5:-1], to_sql(row.started)) for row in rows),
     )
 
 
@@ -223,4 +225,4 @@ def delete_leases(writer: apsw.Connection, rows: Iterable[tuple[int, int, int, i
 def leases(connection: apsw.Connection) -> Iterator[LeaseRow]:
     """Every lease, by reservation."""
     for row in connection.execute("SELECT * FROM lease ORDER BY reservation_id"):
-        yield LeaseRow._make((*row[:3], from_sql(row[3]), from_sql(row[4]), *row[5:]))
+        yield LeaseRow._make((*row[:3], from_sql(row[3]), from_sql(row[4]), *row[5:-1], from_sql(row[-1])))

@@ -506,7 +506,7 @@ def test_log_is_not_forgotten_while_a_reader_holds_it(opened: Database) -> None:
         ("INSERT INTO block VALUES (9, 0, 1)", "no submission"),
         ("INSERT INTO lane_submission (lane_id, submission_id, shuffle, rank) VALUES (0, 1, 0, 0)", "walks"),
         ("INSERT INTO submission_lane VALUES (1, 77)", "does not exist"),
-        ("INSERT INTO lease VALUES (1, 1, 0, 1, 1, 0, 'c', 0, 0, 0)", "completed"),
+        ("INSERT INTO lease VALUES (1, 1, 0, 1, 1, 0, 'c', 0, 0, 0, 0)", "completed"),
     ],
 )
 def test_check_names_what_does_not_hold_between_the_rows(path: Path, damage: str, told: str) -> None:

@@ -12,7 +12,7 @@ from opsq.clock import Now
 from opsq.queue.timers import BUCKET_NS
 from opsq.wire import messages as m
 from unit.model.rig import Ticket
-from unit.model.things import FINAL, HEARTBEAT_S, SECOND, Chunk, Intents, Reservation, Submission, Target
+from unit.model.things import FINAL, HEARTBEAT_S, SECOND, Chunk, Intents, Leased, Reservation, Submission, Target
 from unit.model.waiting_ones import WaitingOnes
 from unit.model.working import Working
 
@@ -293,8 +293,11 @@ class Model(Working):
             reservation.set_alarm(reservation.deadline)
             if reservation.deadline <= now.mono:
                 reservation.peer = None
-                for chunks in self._by_ticket(reservation):
-                    self.lose(chunks, now)
+                if reservation.is_for_restart:
+                    self.lose_started(reservation, now)
+                else:
+                    for chunks in self.by_ticket(reservation):
+                        self.lose(chunks, now)
 
     # --- batches ---
 
@@ -308,7 +311,11 @@ class Model(Working):
             if chunk.reservation is not None and is_leased and not chunk.intent and chunk.submission.is_open:
                 assert chunk.ticket is not None
                 place = (chunk.reservation.id, chunk.ticket)
-                self.flying.leases[place] = self.flying.leases.get(place, frozenset()) | {chunk.index}
+                indexes, started = self.flying.leases.get(place, Leased())
+                is_started = chunk.reservation.is_for_restart and chunk.is_started
+                self.flying.leases[place] = Leased(
+                    indexes | {chunk.index}, started | {chunk.index} if is_started else started
+                )
 
     def become_visible(self) -> None:
         """The COMMIT has ended, and the engine has not been told: walks see the new submissions already."""
@@ -361,7 +368,7 @@ class Model(Working):
         self,
         reservation_id: int,
         ticket: Ticket,
-        indexes: frozenset[int],
+        leased: Leased,
         deadline_at: int,
         length_ms: int,
         now: Now,
@@ -376,7 +383,9 @@ class Model(Working):
             reservation = Reservation(
                 reservation_id, None, True, length_ms / 1000, deadline, self._orders, is_for_restart=for_restart
             )
-        reservation.add(ticket, self.named(ticket, sorted(indexes)), is_new=True)
+        reservation.add(ticket, self.named(ticket, sorted(leased.indexes)), is_new=True)
+        for chunk in self.named(ticket, leased.started):
+            chunk.is_started = True
 
     def _wake(self, chunk: Chunk, now: Now) -> None:
         """A chunk is read from the file: its back-off goes on, for no longer than its full length."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from opsq.clock import Now
 from opsq.wire import messages as m
@@ -139,6 +140,13 @@ class Submission:
         return len([chunk for chunk in self.chunks if chunk.state in states])
 
 
+class Leased(NamedTuple):
+    """The chunks that a lease of the file holds, and, if it is for a restart, those of them that were started."""
+
+    indexes: frozenset[int] = frozenset()
+    started: frozenset[int] = frozenset()
+
+
 @dataclass
 class Intents:
     """What travels in one batch: how each change is made, and undone; and what is to be done right after."""
@@ -147,7 +155,7 @@ class Intents:
     after: list[Callable[[Now], None]] = field(default_factory=list)
     following: list[Callable[[Now], None]] = field(default_factory=list)
     submitted: list[int] = field(default_factory=list)
-    leases: dict[tuple[int, Ticket], frozenset[int]] = field(default_factory=dict)
+    leases: dict[tuple[int, Ticket], Leased] = field(default_factory=dict)
 
 
 Refusals = dict[tuple[int, int], str]

@@ -131,7 +131,8 @@ def _check_running(rig: Rig, model: Model, asker: Peer) -> None:
     assert sorted(found) == sorted(
         (chunk.submission.id, chunk.index)
         for chunk in model.chunks()
-        if chunk.reservation is not None and (chunk.is_started or chunk.reservation.is_lease) and not chunk.intent
+        if chunk.reservation is not None and not chunk.intent
+        if chunk.is_started or (chunk.reservation.is_lease and not chunk.reservation.is_for_restart)
     )
     assert [row.run_s for row in rows] == sorted((row.run_s for row in rows), reverse=True)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from opsq.clock import Now
 from opsq.wire import messages as m
 from unit.model.rig import Ticket
-from unit.model.things import SECOND, Chunk, Intents, Refusals, Reservation, Submission
+from unit.model.things import SECOND, Chunk, Intents, Leased, Refusals, Reservation, Submission
 
 
 class Working:
@@ -22,7 +22,7 @@ class Working:
         self.forming = Intents()
         self.flying: Intents | None = None
         self.coming: dict[int, Submission] = {}  # not committed
-        self.leases: dict[tuple[int, Ticket], frozenset[int]] = {}  # as the file has them
+        self.leases: dict[tuple[int, Ticket], Leased] = {}  # as the file has them
         self.heard: dict[object, int] = {}  # by connection
         self.is_full = False
         self.missed_step_ms = (
@@ -194,8 +194,19 @@ class Working:
 
     def start(self, peer: object, ticket: Ticket, indexes: list[int]) -> None:
         for chunk in self.named(ticket, indexes):
-            if chunk.reservation is not None and chunk.reservation.peer is peer:
+            if chunk.reservation is not None and chunk.reservation.peer is peer and not chunk.is_started:
                 chunk.is_started = True
+                if chunk.reservation.is_for_restart:
+                    self._may_not_have_started(chunk.reservation, chunk)
+
+    def _may_not_have_started(self, reservation: Reservation, chunk: Chunk) -> None:
+        """What was started of what is held over a restart is what the file says."""
+
+        def undo(now: Now) -> None:
+            if chunk.reservation is reservation and reservation.is_for_restart:
+                chunk.is_started = False
+
+        self.forming.changes.append((lambda now: None, undo))
 
     def must_wait(self, ticket: Ticket, indexes: list[int]) -> bool:
         return any(chunk.intent for chunk in self.named(ticket, indexes))
@@ -266,7 +277,7 @@ class Working:
         reservation.length_s = max(lengths)
         reservation.last_until(now.mono + int(reservation.length_s * SECOND))
         if reservation.peer not in self.heard:
-            self._lose_all(reservation, now)
+            self.lose_started(reservation, now)
 
     def disconnect(self, peer: object, now: Now) -> None:
         del self.heard[peer]
@@ -277,17 +288,15 @@ class Working:
         ]
         for reservation in sorted(mine, key=lambda reservation: reservation.order):
             reservation.peer = None
-            self._lose_all(reservation, now)
+            self.lose_started(reservation, now)
 
-    def _lose_all(self, reservation: Reservation, now: Now) -> None:
+    def lose_started(self, reservation: Reservation, now: Now) -> None:
         """The connection that held a reservation is gone: what was started is lost, the rest is free."""
-        for chunks in self._by_ticket(reservation):
+        for chunks in self.by_ticket(reservation):
             self.lose([chunk for chunk in chunks if chunk.is_started], now)
-            for chunk in chunks:
-                if not chunk.intent:
-                    chunk.let_go()
+            self._release([chunk for chunk in chunks if not chunk.is_started])
 
-    def _by_ticket(self, reservation: Reservation) -> list[list[Chunk]]:
+    def by_ticket(self, reservation: Reservation) -> list[list[Chunk]]:
         """The chunks of a reservation about which nothing is being committed, by ticket."""
         found: dict[Ticket | None, list[Chunk]] = {ticket: [] for ticket in reservation.tickets}
         for chunk in self.chunks():

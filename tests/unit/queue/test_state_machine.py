@@ -30,7 +30,7 @@ from opsq.wire import messages as m
 from unit.model.consuming import numbers, times
 from unit.model.rig import Ticket
 from unit.model.scheduling import NAMES, TIMINGS, Scheduling
-from unit.model.things import FINAL, SECOND
+from unit.model.things import FINAL, SECOND, Leased
 
 SMALL = {
     (folding, "SLICE_EVENTS"): 5,
@@ -398,20 +398,24 @@ class Machine(Scheduling):
         leases = list(
             self.rig.database.reader.execute(
                 "SELECT reservation_id, submission_id, block, granted, mask, attempt, deadline_at, length_ms, "
-                "for_restart "
+                "for_restart, started "
                 "FROM lease ORDER BY reservation_id, submission_id, block, granted"
             )
         )
         found = {}
-        for reservation_id, submission_id, block, granted, mask, attempt, deadline_at, length_ms, for_restart in leases:
+        for *row, deadline_at, length_ms, for_restart, started in leases:
+            reservation_id, submission_id, block, granted, mask, attempt = row
             mac = self.rig.engine._reservations.tokens.mac(
                 submission_id, block, reservation_id, attempt, granted & FULL
             )
             ticket = Ticket(submission_id, block, granted & FULL, reservation_id, attempt, mac)
-            indexes = frozenset(mask_indexes(block, mask & FULL))
-            found[reservation_id, ticket] = indexes
+            leased = Leased(
+                frozenset(mask_indexes(block, mask & FULL)),
+                frozenset(mask_indexes(block, started & FULL if for_restart else 0)),
+            )
+            found[reservation_id, ticket] = leased
             self.model.restore_lease(
-                reservation_id, ticket, indexes, deadline_at, length_ms, self.now, for_restart=bool(for_restart)
+                reservation_id, ticket, leased, deadline_at, length_ms, self.now, for_restart=bool(for_restart)
             )
         assert found == self.model.leases
         for _ in range(2):

@@ -32,14 +32,18 @@ class Expiry:
         peer.reservation_ids.clear()
 
     def _lose(self, reservation: Reservation, now: Now, *, reason: str, has_expired: bool = False) -> None:
-        """Count what was started as lost, and free the rest; of a reservation that has expired, all was."""
+        """Count what was started as lost, and free the rest; of a reservation that has expired, all was.
+
+        Unless it is held over a restart: its consumer may have gone with the machine before it began with the rest.
+        """
+        is_all_lost = has_expired and not reservation.is_for_restart
         for part in list(reservation.parts.values()):
             mask = part.mask & ~part.work.settling
-            started = mask if reservation.is_lease or has_expired else mask & part.started
-            if started:
-                self._failures.lose(part, started, reason, now)
-            if mask & ~started:
-                self._reservations.free(part.submission, part.work, mask & ~started)
+            lost = mask if is_all_lost else mask & part.started
+            if lost:
+                self._failures.lose(part, lost, reason, now)
+            if mask & ~lost:
+                self._reservations.give_back_part(part, mask & ~lost)
 
     def hold_by_connection(self, reservation: Reservation, now: Now) -> None:
         """A reservation is its connection's from now on; if that is gone already, nobody's."""

@@ -153,5 +153,6 @@ class Leases:
                 self._reservations.enter(reservation)
                 self._reservations.set_alarm(reservation)
             mac = self._reservations.tokens.mac(submission.id, row.block, reservation.id, row.attempt, row.granted)
-            Part(reservation, submission, work, row.granted, mask, row.attempt, mac)
+            started = row.started & mask if row.for_restart else 0
+            Part(reservation, submission, work, row.granted, mask, row.attempt, mac, started)
             self._reservations.hold(submission, work, mask)

@@ -356,6 +356,18 @@ class Reservations:
                     if begun:
                         part.started |= begun
                         part.begun = (*part.begun, (now.mono, begun))
+                        if part.reservation.is_for_restart:
+                            self._store_started(part, begun)
+
+    def _store_started(self, part: Part, mask: int) -> None:
+        """Have the batch write what was started of what is held over a restart; without its commit it was not."""
+
+        def give_up(_: Now) -> None:
+            if part.reservation.is_for_restart:
+                part.started &= ~mask
+
+        self._state.batch.leased[id(part)] = part
+        self._state.batch.add(lambda _: None, give_up)
 
     def extend(self, held_list: list[HeldChunks], lease_s: float | None, now: Now) -> list[Refusal]:
         """Move the deadline of the reservations that hold these chunks to `lease_s` (None: their length) from now.

@@ -92,7 +92,8 @@ def _begun(part: Part) -> Iterator[tuple[int, int]]:
 
     What has a verdict that is not committed yet runs no more.
     """
-    left = (part.mask if part.reservation.is_lease else part.started) & ~part.work.settling
+    is_untold = part.reservation.is_lease and not part.reservation.is_for_restart
+    left = (part.mask if is_untold else part.started) & ~part.work.settling
     for since, mask in reversed(part.begun):
         if mask & left:
             yield since, mask & left

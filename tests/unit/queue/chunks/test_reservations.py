@@ -395,6 +395,77 @@ def test_stop_and_start_keep_what_connections_hold_for_thirty_seconds(rig: Rig) 
     assert rig.show(submission_id).reserved_count == 0
 
 
+@pytest.mark.parametrize("starts_late", [False, True])
+def test_restart_whose_consumers_do_not_come_back_costs_a_loss_only_what_was_started(
+    rig: Rig, starts_late: bool
+) -> None:
+    """Else a machine that restarts with `max_lost` of 1 would kill chunks with which nobody has begun."""
+    submission_id = rig.submit(2, max_lost=2)
+    peer = rig.connect()
+    [ticket] = rig.reserve(peer, 2)
+    if not starts_late:
+        rig.start(peer, ticket, [0])
+    rig.engine.save_reservations(rig.now)
+    rig.settle()
+    if starts_late:
+        rig.start(peer, ticket, [0])
+    rig.restart()
+    rig.advance(29)
+    assert rig.show(submission_id).reserved_count == 2
+    rig.advance(2)
+    assert rig.rows("SELECT * FROM lease") == []
+    rig.crash()
+    found = sorted((ticket.attempt, ticket.indexes) for ticket in rig.reserve(rig.connect(), 2))
+    assert found == [(0, [1]), (1, [0])]
+
+
+def test_end_of_a_lease_of_a_restart_whose_commit_fails_comes_again(rig: Rig) -> None:
+    submission_id = rig.submit(2)
+    peer = rig.connect()
+    [ticket] = rig.reserve(peer, 2)
+    rig.start(peer, ticket, [0])
+    rig.restart()
+    for _ in range(31):
+        rig.pass_time(1)
+        rig.tick()
+    rig.fail_commit()
+    assert rig.show(submission_id).reserved_count == 2
+    rig.advance(3)
+    assert rig.show(submission_id).reserved_count == 0
+    found = sorted((ticket.attempt, ticket.indexes) for ticket in rig.reserve(rig.connect(), 2))
+    assert found == [(0, [1]), (1, [0])]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_is_started_behind_a_reassert_of_a_restart_is_so_if_both_are_committed(rig: Rig, fails: bool) -> None:
+    rig.submit(1)
+    [ticket] = rig.reserve(rig.connect())
+    rig.restart()
+    peer = rig.connect()
+    rig.send(peer, m.Reclaim(1, [ticket.held()]))
+    rig.start(peer, ticket)
+    if fails:
+        rig.fail_commit()
+    rig.disconnect(peer)
+    rig.advance(32)
+    assert attempt(rig) == int(not fails)
+
+
+def test_what_was_started_before_a_restart_is_so_for_the_client_that_is_back(rig: Rig) -> None:
+    """It is lost with the new connection, though nobody has said again that it was started."""
+    rig.submit(2)
+    peer = rig.connect()
+    [ticket] = rig.reserve(peer, 2)
+    rig.start(peer, ticket, [0])
+    rig.restart()
+    peer = rig.connect()
+    assert rig.reclaim(peer, ticket.held()) == []
+    rig.disconnect(peer)
+    rig.settle()
+    found = sorted((ticket.attempt, ticket.indexes) for ticket in rig.reserve(rig.connect(), 2))
+    assert found == [(0, [1]), (1, [0])]
+
+
 def test_client_that_reconnects_after_a_restart_goes_on_with_its_chunk_as_before(rig: Rig) -> None:
     submission_id = rig.submit(1, reservation_s=100.0)
     [ticket] = rig.reserve(rig.connect())

@@ -54,6 +54,23 @@ def test_chunk_of_a_lease_runs_from_its_reservation_and_its_process_is_gone(rig:
     assert (row.host, row.pid, row.run_s, row.is_at_least) == ("", 0, 2.0, True)
 
 
+def test_over_a_restart_only_what_was_started_runs(rig: Rig) -> None:
+    rig.submit(2)
+    peer = rig.connect()
+    [ticket] = rig.reserve(peer, 2)
+    rig.start(peer, ticket, [1])
+    rig.restart()
+    rig.pass_time(2)
+    assert told(running(rig)) == [(1, 2.0)]
+    peer = rig.connect()
+    rig.reclaim(peer, ticket.held())
+    rig.start(peer, ticket)
+    rig.pass_time(1)
+    page = running(rig)
+    assert told(page) == [(1, 3.0), (0, 1.0)]
+    assert page.rows[0].is_at_least
+
+
 def test_chunk_that_was_given_back_and_begun_again_is_there_once(rig: Rig) -> None:
     rig.submit(2)
     peer = rig.connect()
