@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from opsq.client.core.transport import frames
 from opsq.errors import OpsqError, Unreachable
 from opsq.wire.messages import Alive, Grant, Heartbeat, Reply, Request, Reserved, SubmissionContent, Welcome
 
@@ -43,8 +44,8 @@ def reserved(request_id: int, *grants: Grant, is_empty: bool = False) -> Reserve
 class ScriptedWire:
     """One connection; `sent` has what arrived here."""
 
-    def __init__(self, script: Script, heartbeat_s: float = 60.0) -> None:
-        self.welcome = welcome(heartbeat_s)
+    def __init__(self, script: Script, heartbeat_s: float = 60.0, frame_limit_bytes: int = 1 << 24) -> None:
+        self.welcome = welcome(heartbeat_s, frame_limit_bytes)
         self.sent: list[Request] = []
         self._script = script
         self._inbox: deque[Reply] = deque()
@@ -52,6 +53,7 @@ class ScriptedWire:
         self._is_cut = False
 
     def send(self, requests: Sequence[Request]) -> None:
+        list(frames(requests, self.welcome.frame_limit_bytes))  # refuses as a connection does
         with self._changed:
             if self._is_cut:
                 raise Unreachable("cut")
@@ -93,6 +95,7 @@ class ScriptedDaemon:
     def __init__(self, script: Script = silence, heartbeat_s: float = 60.0) -> None:
         self.script = script
         self.heartbeat_s = heartbeat_s
+        self.frame_limit_bytes = 1 << 24
         self.wires: list[ScriptedWire] = []
         self.refusal: OpsqError | None = None
         self.dials_count = 0
@@ -101,7 +104,7 @@ class ScriptedDaemon:
         self.dials_count += 1
         if self.refusal is not None:
             raise self.refusal
-        wire = ScriptedWire(self._answer, self.heartbeat_s)
+        wire = ScriptedWire(self._answer, self.heartbeat_s, self.frame_limit_bytes)
         self.wires.append(wire)
         return wire
 

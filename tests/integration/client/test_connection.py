@@ -200,8 +200,16 @@ def test_requests_over_the_frame_limit_travel_in_several_frames() -> None:
             received = peer.socket.recv(1 << 16)
             peer.requests += peer.reader.feed(received)
         assert [request.id for request in peer.requests] == list(range(100, 200))
+    peer.socket.close()
+
+
+def test_requests_of_which_one_is_over_the_frame_limit_are_not_sent() -> None:
+    peer = Peer(frame_limit_bytes=200)
+    with peer.connect() as connection:
         with pytest.raises(UsageError, match="exceeds the frame limit of 200 bytes"):
-            connection.send([Requeue(1, 1, list(range(1000)))])
+            connection.send([Requeue(1, 1), Requeue(2, 1, list(range(1000)))])
+        connection.send([Requeue(3, 1)])
+        assert peer.hear(Requeue).id == 3
     peer.socket.close()
 
 

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 from opsq.client.core.address import Target, show_address
 from opsq.client.core.async_transport import AsyncTransport, open_transport
-from opsq.client.core.pending_requests import Holdings, LinkBase, OnPush, OnReply, id_of
+from opsq.client.core.pending_requests import Holdings, LinkBase, OnPush, OnReply, id_of, refused
 from opsq.client.core.transport import DIAL_S, Backoff, expect, here
 from opsq.errors import OpsqError, ProtocolError, Refused, TimedOut, Unreachable, UsageError
-from opsq.wire.messages import VERSION, CancelWait, Claim, ErrorReply, Heartbeat, Hello, Reply, Request, Welcome
+from opsq.wire.messages import VERSION, CancelWait, Claim, Heartbeat, Hello, Reply, Request, Welcome
 
 R = TypeVar("R")
 
@@ -126,16 +126,9 @@ class AsyncLink(LinkBase):
 
     def _write(self, requests: list[Request]) -> None:
         """Send requests; one that is too long for this daemon is answered with that."""
-        if not requests or self._transport is None:
-            return
-        try:
-            self._transport.write(requests)
-        except UsageError:
-            for request in requests:
-                try:
-                    self._transport.write([request])
-                except UsageError as error:
-                    self._deliver(ErrorReply.of(id_of(request), error))
+        if requests and self._transport is not None:
+            for refusal in refused(self._transport.write, requests):
+                self._deliver(refusal)
 
     @property
     def is_connected(self) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from opsq.client.core.arguments import seconds
 from opsq.client.core.missing_shards import MissingShards
 from opsq.client.core.transport import MISSES
-from opsq.errors import OpsqError, Unreachable
+from opsq.errors import OpsqError, Unreachable, UsageError
 from opsq.wire.messages import (
     ChunkMask,
     Complete,
@@ -126,6 +126,22 @@ def id_of(message: Request | Reply) -> int:
     """The id of a message; 0 for those that travel one way."""
     found: int = getattr(message, "id", 0)
     return found
+
+
+def refused(send: Callable[[Sequence[Request]], None], requests: Sequence[Request]) -> list[ErrorReply]:
+    """Send requests but for those that cannot be sent, such as one over the frame limit; returns what answers these.
+
+    Args:
+        send: sends all that it is given, or raises UsageError and sends nothing.
+    """
+    try:
+        send(requests)
+    except UsageError as error:
+        if len(requests) == 1:
+            return [ErrorReply.of(request_id, error)] if (request_id := id_of(requests[0])) else []
+        half = len(requests) // 2
+        return refused(send, requests[:half]) + refused(send, requests[half:])
+    return []
 
 
 class LinkBase:

@@ -51,7 +51,12 @@ class Wire(Protocol):
     welcome: Welcome
 
     def send(self, requests: Sequence[Request]) -> None:
-        """Send requests, in order. Raises Unreachable when the transport has ended."""
+        """Send requests, in order.
+
+        Raises:
+            Unreachable: the transport has ended.
+            UsageError: one cannot be sent, such as one that is too long; none was.
+        """
 
     def receive(self, timeout_s: float | None) -> list[Reply]:
         """What has arrived; waits up to `timeout_s` (None: for ever) if nothing has. Raises as `send`."""

@@ -151,9 +151,9 @@ class Connection:
 
         Raises:
             Unreachable: the connection has ended, or the daemon has stopped reading.
-            UsageError: a single request is longer than the limit.
+            UsageError: a single request is longer than the limit; none was sent.
         """
-        for frame in frames(requests, self._limit_bytes):
+        for frame in list(frames(requests, self._limit_bytes)):  # all of them, or none
             with self._sending:
                 self._write(frame)
 

@@ -15,10 +15,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from opsq.client.core.own_process import own_pid
-from opsq.client.core.pending_requests import Holdings, LinkBase, OnPush, OnReply, id_of
+from opsq.client.core.pending_requests import Holdings, LinkBase, OnPush, OnReply, id_of, refused
 from opsq.client.core.transport import Backoff, Dial, Wire, expect
 from opsq.errors import OpsqError, Refused, TimedOut, Unreachable, UsageError
-from opsq.wire.messages import CancelWait, Heartbeat, Reply, Request
+from opsq.wire.messages import CancelWait, ErrorReply, Heartbeat, Reply, Request
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -346,8 +346,12 @@ class Link(LinkBase):
         return dialled.result()
 
     def _resume(self, wire: Wire) -> None:
-        """Reclaim what is held, send again what is unanswered, and let everybody use the new transport."""
+        """Reclaim what is held, send again what is unanswered, and let everybody use the new transport.
+
+        What is too long for this daemon is answered with that: nobody has compared it with its limit yet.
+        """
         held, started = self._holdings() if self._holdings is not None else ([], [])
+        refusals: list[ErrorReply] = []
         with self._state:
             again = self._pending.resent(held, started, self._lease_s, self._on_reclaimed)
             self.welcome = wire.welcome
@@ -358,9 +362,11 @@ class Link(LinkBase):
             self._wire = wire
             try:
                 if again:
-                    wire.send(again)
+                    refusals = refused(wire.send, again)
             except Unreachable:
                 wire.close()
+        for refusal in refusals:
+            self._deliver(refusal)
 
     def _flush_if_due(self) -> None:
         at = self._flush_at

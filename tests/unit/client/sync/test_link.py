@@ -57,6 +57,15 @@ def link(daemon: ScriptedDaemon) -> Iterator[Link]:
     link.close()
 
 
+@pytest.fixture
+def watchful() -> Iterator[tuple[Link, ScriptedDaemon]]:
+    """A link that notices a loss at once: a heartbeat is always due; and its daemon, that answers nothing else."""
+    daemon = ScriptedDaemon(silence, heartbeat_s=0.01)
+    link = Link(daemon.open_wire)
+    yield link, daemon
+    link.close()
+
+
 def call(link: Link, number: int, timeout_s: float | None = None) -> int:
     return link.call(Requeue(link.next_id(), number), Changed, timeout_s).count
 
@@ -122,6 +131,22 @@ def test_what_cannot_be_sent_is_refused_and_not_sent_again(
     assert link.wait_until(lambda: daemon.wire is not first, 10)
     assert call(link, 2) == 2
     assert [request.submission_id for request in daemon.wire.of(Requeue)] == [2]
+
+
+def test_request_that_is_too_long_for_the_next_daemon_fails_alone(watchful: tuple[Link, ScriptedDaemon]) -> None:
+    """What was sent while none was there is sent to it, and the link goes on by itself."""
+    link, daemon = watchful
+    daemon.script, daemon.refusal, daemon.frame_limit_bytes = answer_requeue, Unreachable("gone"), 200
+    daemon.wire.close()
+    wait_until(lambda: not link.is_connected, what="the loss is noticed")
+    answers: list[Reply] = []
+    first, long, last = Requeue(link.next_id(), 1), Requeue(link.next_id(), 2, list(range(1000))), link.next_id()
+    link.send([first, long, Requeue(last, 3)], answers.append)
+    daemon.refusal = None
+    wait_until(lambda: len(answers) == 3, what="each is answered")
+    assert {answer.id: getattr(answer, "code", "") for answer in answers} == {first.id: "", long.id: "usage", last: ""}
+    wait_until(lambda: daemon.wire.of(Heartbeat), what="a heartbeat")
+    assert len(daemon.wires) == 2
 
 
 def test_after_a_reconnect_what_is_held_is_taken_up_before_anything_else(daemon: ScriptedDaemon) -> None:
