@@ -18,6 +18,7 @@ from opsq.client.core.transport import (
     REPLY_LIMIT_BYTES,
     TLS_HINT,
     frames,
+    unreachable,
     with_owner,
 )
 from opsq.errors import OpsqError, ProtocolError, Unreachable
@@ -158,7 +159,10 @@ async def _connected(connect: Callable[[Any], socket.socket], address: Target) -
         elif failure is not None:
             dialled.set_exception(failure)
 
-    threading.Thread(target=dial, name="opsq-dial", daemon=True).start()
+    try:
+        threading.Thread(target=dial, name="opsq-dial", daemon=True).start()
+    except RuntimeError as error:  # this process can have no more threads now
+        raise Unreachable(f"This process cannot connect to {show_address(address)}: {error}.") from error
     return await dialled
 
 
@@ -174,10 +178,14 @@ async def open_transport(
     peer = await _connected(connect, address)
     peer.setblocking(False)
     known = with_owner(peer, address)
-    if isinstance(address, str | ShardedAddress):
-        return (await loop.create_unix_connection(make, sock=peer))[1], known
     if not isinstance(address, TlsAddress):
-        return (await loop.create_connection(make, sock=peer))[1], known
+        is_local = isinstance(address, str | ShardedAddress)
+        try:
+            made = loop.create_unix_connection(make, sock=peer) if is_local else loop.create_connection(make, sock=peer)
+            return (await made)[1], known
+        except OSError as error:
+            peer.close()
+            raise unreachable(address, error) from error
     from opsq.client.core.tls import client_context, tls_failure
 
     try:

@@ -6,6 +6,7 @@ through it.
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import stat
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from opsq.client.core.address import Address, ShardedAddress, Target, show_address
+from opsq.client.core.address import Address, ShardedAddress, Target, TlsAddress, show_address
 from opsq.errors import NotPermitted, ProtocolError, Unreachable, UsageError
 from opsq.paths import SOCKET_PATH_LIMIT_BYTES, short_socket_owner
 from opsq.peer_credentials import peer_uid
@@ -134,25 +135,42 @@ def connected_socket(address: Address) -> socket.socket:
     """A socket connected to `address`; TLS has not begun.
 
     Raises:
-        Unreachable: no process listens there.
+        Unreachable: no process listens there, or this process can make no socket now.
         NotPermitted: the socket belongs to another user, or to one who is not the owner of its folder.
         UsageError: the path is too long for a socket.
     """
+    try:
+        return _unix_socket(address) if isinstance(address, str) else _tcp_socket(address)
+    except OSError as error:
+        raise unreachable(address, error) from error
+
+
+def unreachable(address: Target, error: OSError) -> Unreachable:
+    """What it means that there is no connection to `address`."""
+    where, reason = show_address(address), error.strerror or error
+    if error.errno in {errno.EMFILE, errno.ENFILE}:
+        return Unreachable(
+            f"This process cannot connect to {where}: {reason}.",
+            hint="Close some files, or raise the limit of open files (`ulimit -n`).",
+        )
     if not isinstance(address, str):
-        try:
-            peer = socket.create_connection(address[:2], DIAL_S)
-            try:
-                peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            except OSError:  # macOS has no options for a connection that was reset
-                peer.close()
-                raise
-        except OSError as error:
-            raise Unreachable(
-                f"No daemon answers at {show_address(address)}: {error.strerror or error}.",
-                hint="Is it started with --listen?",
-            ) from error
-        return peer
+        return Unreachable(f"No daemon answers at {where}: {reason}.", hint="Is it started with --listen?")
+    several = " Of several sockets, each after the first begins with / or ./." if "," in address else ""
+    return Unreachable(f"No daemon answers at {where}: {reason}.", hint=f"Start it with `opsq start`.{several}")
+
+
+def _tcp_socket(address: tuple[str, int] | TlsAddress) -> socket.socket:
+    peer = socket.create_connection(address[:2], DIAL_S)
+    try:
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    except OSError:  # macOS has no options for a connection that was reset
+        peer.close()
+        raise
+    return peer
+
+
+def _unix_socket(address: str) -> socket.socket:
     length = len(os.fsencode(address))
     if length > SOCKET_PATH_LIMIT_BYTES:
         raise UsageError(
@@ -164,17 +182,10 @@ def connected_socket(address: Address) -> socket.socket:
     try:
         peer.settimeout(DIAL_S)
         peer.connect(address)
+        _check_owner(peer, address)
     except PermissionError as error:
         peer.close()
         raise NotPermitted(f"The socket {address} may not be used by this user{text_of_owner(address)}.") from error
-    except OSError as error:
-        peer.close()
-        several = " Of several sockets, each after the first begins with / or ./." if "," in address else ""
-        raise Unreachable(
-            f"No daemon answers at {address}: {error.strerror or error}.", hint=f"Start it with `opsq start`.{several}"
-        ) from error
-    try:
-        _check_owner(peer, address)
     except BaseException:
         peer.close()
         raise

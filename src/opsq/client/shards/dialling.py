@@ -9,7 +9,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from opsq.client.core.address import ShardedAddress, Target, TlsAddress
-from opsq.client.core.transport import connected_socket
+from opsq.client.core.transport import connected_socket, unreachable
 
 if TYPE_CHECKING:
     from opsq.client.core.tls import TlsSocket
@@ -43,4 +43,7 @@ def dial_plain(address: Target) -> socket.socket:
         return connected_socket(address)
     from opsq.client.shards.router_thread import local_socket
 
-    return local_socket(address)
+    try:
+        return local_socket(address)
+    except OSError as error:
+        raise unreachable(address, error) from error

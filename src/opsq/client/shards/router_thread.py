@@ -44,10 +44,15 @@ REPLY_LIMIT_BYTES = 16 << 20
 
 
 def local_socket(address: ShardedAddress) -> socket.socket:
-    """The client's end of a new pair of sockets, with a router for `address` at the other."""
+    """The client's end of a new pair of sockets, with a router for `address` at the other.
+
+    Raises:
+        OSError: this process can make no socket now.
+    """
+    thread = _process.router_thread()
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
-    _process.router_thread().serve(theirs, address)
+    thread.serve(theirs, address)
     return ours
 
 

@@ -6,9 +6,14 @@ import asyncio
 import socket
 import threading
 from typing import Any
+from unittest.mock import Mock
+
+import pytest
 
 from opsq.client.aio.verdict_sender import AsyncVerdictSender
+from opsq.client.core import async_transport
 from opsq.client.core.async_link import AsyncLink
+from opsq.errors import OpsqError, Unreachable
 from opsq.wire import messages as m
 from opsq.wire.frames import encode, request_reader
 
@@ -62,6 +67,25 @@ def test_what_an_awaited_consumer_had_leased_it_leases_again() -> None:
     [reclaim] = asyncio.run(work())
     theirs.close()
     assert (reclaim.held, reclaim.lease_s) == ([held], 60.0)
+
+
+def test_link_dials_again_when_no_thread_could_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = socket.socketpair()
+    theirs.settimeout(60)
+    threads = [Mock(start=Mock(side_effect=RuntimeError("can't start new thread")))]
+    stub = Mock(Thread=lambda **options: threads.pop() if threads else threading.Thread(**options))
+    monkeypatch.setattr(async_transport, "threading", stub)
+    states: list[OpsqError | None] = []
+
+    async def work() -> None:
+        link = AsyncLink("/nowhere", name="", token="", connect=lambda _: ours, on_state=states.append)
+        link.keep_dialling()
+        assert await asyncio.to_thread(theirs.recv, 1)
+        await link.close()
+
+    asyncio.run(work())
+    theirs.close()
+    assert [type(state) for state in states] == [Unreachable]
 
 
 def test_request_that_is_too_long_fails_alone() -> None:
