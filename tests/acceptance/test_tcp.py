@@ -71,6 +71,15 @@ def test_wrong_address_is_exit_4_and_a_bad_one_exit_2(opsq, address):
     assert opsq("list", "--address", "nowhere").status == 2
 
 
+@pytest.mark.parametrize("tls", ["", "tls://"])
+def test_name_that_no_host_can_have_is_told(opsq, tls):
+    ran = opsq("list", "--address", f"{tls}a..b:7480", environ={"OPSQ_TOKEN": "x"})
+    assert (ran.status, "the name of the host is not valid" in ran.err) == (4, True)
+    for listener in ("start", "gateway"):
+        ran = opsq(listener, "--listen", "a..b:7480")
+        assert (ran.status, "Cannot listen on a..b:7480" in ran.err) == (2, True)
+
+
 def test_stop_uses_the_token_that_was_given(opsq, address):
     """On the daemon's own machine too, where the operator's token lies in a file."""
     wrong = opsq("stop", "--address", address, environ={"OPSQ_TOKEN": "wrong-0123456789abcdef"})

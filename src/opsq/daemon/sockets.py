@@ -210,6 +210,8 @@ def bind_tcp(address: str, *, is_forced: bool) -> ListeningSocket:
         family, kind, _, _, name = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except OSError as error:
         raise UsageError(f"Cannot listen on {address}: {error.strerror or error}.") from error
+    except UnicodeError as error:  # a label of the host is empty, or too long
+        raise UsageError(f"Cannot listen on {address}: the name of the host is not valid.") from error
     if not is_forced and not ipaddress.ip_address(str(name[0]).partition("%")[0]).is_loopback:
         raise UsageError(
             f"Other machines can reach {address}, and anyone with the token could use this queue.",

@@ -287,8 +287,6 @@ class AsyncLink(LinkBase):
             except OpsqError as error:
                 self._tell_state(error)
                 self._fail_all(error)
-            except (OSError, ValueError) as error:  # such as a name that no host can have
-                self._tell_state(Unreachable(f"{show_address(self._address)} cannot be reached: {error}."))
             if self._transport is None:
                 await asyncio.sleep(pauses.next_s())
         self.wake()

@@ -135,7 +135,7 @@ def connected_socket(address: Address) -> socket.socket:
     """A socket connected to `address`; TLS has not begun.
 
     Raises:
-        Unreachable: no process listens there, or this process can make no socket now.
+        Unreachable: no process listens there, no host can have that name, or this process can make no socket now.
         NotPermitted: the socket belongs to another user, or to one who is not the owner of its folder.
         UsageError: the path is too long for a socket.
     """
@@ -143,6 +143,10 @@ def connected_socket(address: Address) -> socket.socket:
         return _unix_socket(address) if isinstance(address, str) else _tcp_socket(address)
     except OSError as error:
         raise unreachable(address, error) from error
+    except UnicodeError as error:  # a label of the host is empty, or too long
+        raise Unreachable(
+            f"No daemon answers at {show_address(address)}: the name of the host is not valid."
+        ) from error
 
 
 def unreachable(address: Target, error: OSError) -> Unreachable:

@@ -41,3 +41,9 @@ def test_folder_that_vanished_after_the_socket_was_connected_is_that_of_no_daemo
     with pytest.raises(Unreachable, match=r"No daemon answers at /vanished/opsq\.sock: No such file or directory"):
         connected_socket("/vanished/opsq.sock")
     peer.close.assert_called_once_with()
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 64 + ".example"], ids=["empty label", "long label"])
+def test_name_that_no_host_can_have_is_that_of_no_daemon(host: str) -> None:
+    with pytest.raises(Unreachable, match=f"No daemon answers at {host}:7480: the name of the host is not valid"):
+        connected_socket((host, 7480))
