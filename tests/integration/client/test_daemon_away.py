@@ -181,6 +181,44 @@ def test_every_awaited_call_ends_with_unreachable(runtime_dir: Path) -> None:
     assert {name: end for name, end in ends.items() if not isinstance(end, Unreachable)} == {}
 
 
+def test_stop_ends_what_is_awaited_in_bulk(runtime_dir: Path) -> None:
+    async def work(settings: Settings) -> None:
+        async with (
+            opsq.connect_async(settings.socket) as queue,
+            queue.consumer("SelectOnly(none=1)") as looping,
+            queue.consumer("SelectOnly(none=1)") as asking,
+        ):
+            tasks = [
+                asyncio.create_task(_all(looping.reservations(16, until_empty=False))),
+                asyncio.create_task(asking.reserve(16, wait_s=None)),
+            ]
+            await asyncio.to_thread(_wait_until_parked, settings, 3)
+            await asyncio.to_thread(kill, settings)
+            await looping._link.wait_until(lambda: not looping._link.is_connected, PATIENCE_S)
+            looping.stop()
+            asking.stop()
+            async with asyncio.timeout(PATIENCE_S):
+                assert await tasks[0] == []
+                assert (await tasks[1]).is_empty
+
+    with running(runtime_dir) as settings:
+        asyncio.run(work(settings))
+
+
+def test_stop_ends_an_awaited_reserve_that_is_sent_after_it(runtime_dir: Path) -> None:
+    async def work(settings: Settings) -> None:
+        async with opsq.connect_async(settings.socket) as queue, queue.consumer() as consumer:
+            async with consumer._syncing:
+                task = asyncio.create_task(consumer.reserve(16, wait_s=None))
+                await asyncio.sleep(0)
+                consumer.stop()
+            async with asyncio.timeout(PATIENCE_S):
+                assert (await task).chunks_count == 0
+
+    with running(runtime_dir) as settings:
+        asyncio.run(work(settings))
+
+
 def _wait_until_parked(settings: Settings, count: int) -> None:
     with opsq.connect(settings.socket) as queue:
         wait_until(lambda: queue.status().parked_count >= count, PATIENCE_S, "parked reserves")

@@ -16,7 +16,7 @@ from opsq.client.core.consumer_base import RETRY_S, Ask, is_one_over, pop_over
 from opsq.client.core.verdict_batch import FLUSH_S
 from opsq.errors import UsageError
 from opsq.ids import mask_indexes
-from opsq.wire.messages import CancelWait, Reserve
+from opsq.wire.messages import Reserve
 
 if TYPE_CHECKING:
     from opsq.client.core.consume_options import AsyncRunOptions
@@ -97,7 +97,9 @@ class AsyncConsumer(AsyncVerdictSender):
                 while may_come and len(asks) < ahead:
                     asks.append(Ask(self._new_reserve(count, wait_s, until_empty)))
                     await self._flush(asks[-1])
-                await self._link.wait_until(lambda: is_one_over(asks))
+                await self._link.wait_until(lambda: is_one_over(asks) or self._is_stopping)
+                if self._is_stopping:
+                    break
                 reservation = self._reservation(pop_over(asks))
                 may_come = bool(reservation.chunks_count) or not (reservation.is_empty or wait_s is not None)
                 if reservation.chunks_count:
@@ -191,10 +193,10 @@ class AsyncConsumer(AsyncVerdictSender):
         return await self.run_each_chunk(each.awaited if is_awaited(f) else each, **options)
 
     def stop(self) -> None:
-        """Reserve nothing any more: the loop ends after the chunk at hand."""
+        """Reserve nothing any more: the loop ends after the chunk at hand, and what waits for chunks gets none."""
         self._is_stopping = True
-        if self._asks and not self._link.is_closed:
-            self._link.send([CancelWait(request_id) for request_id in self._asks])
+        if not self._link.is_closed:
+            self._link.cancel([*self._asks])
         self._link.wake()
 
     # --- inside -------------------------------------------------------------------------------------------------------
@@ -225,12 +227,17 @@ class AsyncConsumer(AsyncVerdictSender):
         ask = Ask(request)
         try:
             await self._flush(ask)
-            await self._link.wait_until(ask.is_over)
+            await self._link.wait_until(lambda: ask.is_over() or self._is_stopping)
         except BaseException:
-            if self._give_up(ask) and not self._link.is_closed:
-                self._link.send([CancelWait(ask.request.id)])
+            self._abandon(ask)
             raise
+        if not ask.is_over():
+            self._abandon(ask)
         return self._reservation(ask)
+
+    def _abandon(self, ask: Ask) -> None:
+        if self._give_up(ask) and not self._link.is_closed:
+            self._link.cancel([ask.request.id])
 
     def _reservation(self, ask: Ask) -> AsyncReservation:
         if ask.error is not None:
@@ -238,4 +245,4 @@ class AsyncConsumer(AsyncVerdictSender):
         self._ledger.start_all(ask.blocks)
         if ask.blocks:
             self._flush_within(FLUSH_S)
-        return AsyncReservation(self, ask.blocks, is_empty=ask.reply is None or ask.reply.is_empty)
+        return AsyncReservation(self, ask.blocks, is_empty=self._is_last(ask))

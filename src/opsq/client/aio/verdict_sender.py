@@ -26,7 +26,6 @@ from opsq.errors import ContentMissing, NotFound, OpsqError, TimedOut, from_code
 from opsq.wire.messages import (
     RESULT_INLINE_BYTES,
     Attachment,
-    CancelWait,
     ChunkMask,
     Completed,
     Describe,
@@ -279,6 +278,5 @@ class AsyncVerdictSender(ConsumerBase):
             return
         asks = self._release_all()
         await self._flush()
-        if asks:
-            self._link.send([CancelWait(request_id) for request_id in asks])
+        self._link.cancel(asks)
         await self._link.wait_until(self._is_settled, CLOSE_S)

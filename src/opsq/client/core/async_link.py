@@ -120,6 +120,10 @@ class AsyncLink(LinkBase):
             asyncio.get_running_loop().call_soon(self._send_unsent)
         self._unsent += requests
 
+    def cancel(self, request_ids: Sequence[int]) -> None:
+        """End requests that wait, after what is sent in this turn; see `Link.cancel`."""
+        self.send_soon(self._pending.cancel(request_ids))
+
     def _send_unsent(self) -> None:
         unsent, self._unsent = self._unsent, []
         self._write(unsent)

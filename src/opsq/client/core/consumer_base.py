@@ -190,6 +190,10 @@ class ConsumerBase(ABC):
         self._let_go(ask.blocks)
         return is_waiting
 
+    def _is_last(self, ask: Ask) -> bool:
+        """Whether a reserve brings nothing, and later ones would not either."""
+        return not ask.blocks and (self._is_stopping or ask.reply is None or ask.reply.is_empty)
+
     # --- what is sent -------------------------------------------------------------------------------------------------
 
     def _new_reserve(self, count: int, wait_s: float | None, until_empty: bool, strategy: object = None) -> Reserve:

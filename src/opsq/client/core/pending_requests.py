@@ -15,6 +15,7 @@ from opsq.client.core.missing_shards import MissingShards
 from opsq.client.core.transport import MISSES
 from opsq.errors import OpsqError, Unreachable, UsageError
 from opsq.wire.messages import (
+    CancelWait,
     ChunkMask,
     Complete,
     CompleteAndReserve,
@@ -56,6 +57,7 @@ class PendingRequests:
     def __init__(self) -> None:
         self._ids = itertools.count(1)
         self._pending: dict[int, tuple[Request, OnReply]] = {}
+        self._cancelled: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -78,6 +80,15 @@ class PendingRequests:
     def give_up(self, request_id: int) -> None:
         """Forget one request."""
         self._pending.pop(request_id, None)
+
+    def cancel(self, request_ids: Sequence[int]) -> list[CancelWait]:
+        """What ends requests that wait, to be sent now; each is answered all the same.
+
+        Those without an answer are ended on the next connection too, should this one be lost.
+        """
+        self._cancelled.update(request_ids)
+        self._cancelled.intersection_update(self._pending)
+        return [CancelWait(request_id) for request_id in request_ids]
 
     def take_waiter(self, reply: Reply) -> OnReply | None:
         """Who waits for this answer; None: no caller. What it ends is forgotten.
@@ -102,7 +113,10 @@ class PendingRequests:
         lease_s: float | None,
         on_reclaimed: OnReply | None,
     ) -> list[Request]:
-        """What to send first on a new connection: a reclaim of what is held, then all that has no answer, in order."""
+        """What to send first on a new connection: a reclaim of what is held, then all that has no answer, in order.
+
+        What was cancelled is sent too, and ended: it might have been done before.
+        """
         self._pending = {
             request_id: pending for request_id, pending in self._pending.items() if not isinstance(pending[0], Reclaim)
         }
@@ -114,7 +128,7 @@ class PendingRequests:
             requests.append(reclaim)
         if started:
             requests.append(Started(started))
-        return requests + unanswered
+        return requests + unanswered + self.cancel([*self._cancelled.intersection(self._pending)])
 
     def fail_all(self, error: OpsqError) -> list[tuple[OnReply, ErrorReply]]:
         """Forget all requests; returns the error reply for each of their waiters."""

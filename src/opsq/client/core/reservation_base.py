@@ -28,7 +28,7 @@ class ReservationBase:
     Args:
         consumer: reads content and takes the verdict.
         blocks: what was reserved.
-        is_empty: nothing can come any more without a new submission.
+        is_empty: nothing can come any more without a new submission, or the consumer was stopped.
     """
 
     __slots__ = ("_consumer", "_has_verdict", "chunks_count", "held_blocks", "is_empty")

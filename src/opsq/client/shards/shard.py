@@ -23,7 +23,6 @@ from opsq.client.core.transport import connected_socket
 from opsq.client.shards.holdings import Holdings
 from opsq.errors import OpsqError, ProtocolError, Unreachable
 from opsq.wire.messages import (
-    CancelWait,
     ChunkMask,
     CompleteAndReserve,
     Completed,
@@ -197,7 +196,7 @@ class Shard:
         if question is None or question.has_second:
             return
         if self.link.is_connected:
-            self.link.send_soon([CancelWait(request_id)])
+            self.link.cancel([request_id])
         else:  # it would be parked for ever when the shard is back
             self.link.give_up(request_id)
             asyncio.get_running_loop().call_soon(self._answered, replace(self.gone(), id=request_id))
@@ -352,7 +351,7 @@ class Shard:
             self._answered(replace(self.gone(), id=request_id))
             if is_silent:
                 self._questions[request_id] = _Question(None, math.inf, is_prompt=False)
-                self.link.send_soon([CancelWait(request_id)])  # it is not to wait for what nobody takes
+                self.link.cancel([request_id])  # it is not to wait for what nobody takes
         self._have_patience()
 
     def give_up(self) -> None:

@@ -173,7 +173,7 @@ class Reservation(ReservationBase):
 
     Attributes:
         chunks_count: how many chunks; 0: nothing was free in time.
-        is_empty: nothing can come any more without a new submission.
+        is_empty: nothing can come any more without a new submission, or the consumer was stopped.
     """
 
     __slots__ = ()

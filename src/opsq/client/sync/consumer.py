@@ -283,11 +283,12 @@ class Consumer(VerdictSender):
         self._surface()
         ask = self._send_bulk(count, wait_s, until_empty)
         try:
-            self._link.wait_until(ask.is_over)
+            self._link.wait_until(lambda: ask.is_over() or self._is_stopping)
         except BaseException:  # an interrupt, after which the consumer may be used
-            if self._give_up(ask):
-                self._send_cancels([ask.request.id])
+            self._abandon(ask)
             raise
+        if not ask.is_over():
+            self._abandon(ask)
         return self._reservation(ask)
 
     def reservations(
@@ -310,7 +311,9 @@ class Consumer(VerdictSender):
                 self._surface()
                 while may_come and len(asks) < ahead:
                     asks.append(self._send_bulk(count, wait_s, until_empty))
-                self._link.wait_until(lambda: is_one_over(asks))
+                self._link.wait_until(lambda: is_one_over(asks) or self._is_stopping)
+                if self._is_stopping:
+                    break
                 reservation = self._reservation(pop_over(asks))
                 may_come = bool(reservation.chunks_count) or not (reservation.is_empty or wait_s is not None)
                 if reservation.chunks_count:
@@ -326,6 +329,10 @@ class Consumer(VerdictSender):
         self._flush(ask)
         return ask
 
+    def _abandon(self, ask: Ask) -> None:
+        if self._give_up(ask):
+            self._link.cancel([ask.request.id])
+
     def _reservation(self, ask: Ask) -> Reservation:
         if ask.error is not None:
             raise ask.error
@@ -333,4 +340,4 @@ class Consumer(VerdictSender):
             self._ledger.start_all(ask.blocks)
         if ask.blocks:
             self._link.flush_within(FLUSH_S)
-        return Reservation(self, ask.blocks, is_empty=ask.reply is None or ask.reply.is_empty)
+        return Reservation(self, ask.blocks, is_empty=self._is_last(ask))

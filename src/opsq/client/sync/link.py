@@ -132,6 +132,13 @@ class Link(LinkBase):
             raise TimedOut(f"No answer within {timeout_s:g} s.")
         return expect(replies[0], kind)
 
+    def cancel(self, request_ids: Sequence[int]) -> None:
+        """End requests that wait, now or on the next connection; each is answered all the same. Raises as `send`."""
+        with self._state:
+            cancels = self._pending.cancel(request_ids)
+        if cancels:
+            self.send(cancels)
+
     def flush_within(self, delay_s: float) -> None:
         """Have `on_flush` called in at most `delay_s` seconds. Raises `UsageError` after a fork, as `wait_until`."""
         self._check_own()

@@ -28,7 +28,6 @@ from opsq.errors import ContentMissing, NotFound, OpsqError, TimedOut, from_code
 from opsq.wire.messages import (
     RESULT_INLINE_BYTES,
     Attachment,
-    CancelWait,
     Completed,
     Describe,
     Described,
@@ -186,7 +185,10 @@ class VerdictSender(ConsumerBase):
         self._surface()
 
     def stop(self) -> None:
-        """Reserve nothing any more: the loop ends after the chunk at hand. May be called from a signal handler."""
+        """Reserve nothing any more: the loop ends after the chunk at hand, and what waits for chunks gets none.
+
+        May be called from a signal handler.
+        """
         self._is_stopping = True
         threading.Thread(target=self._cancel_reserves, name="opsq-stop", daemon=True).start()
 
@@ -297,11 +299,7 @@ class VerdictSender(ConsumerBase):
         with self._lock:
             asks = list(self._asks)
         if not self._link.is_closed:
-            self._send_cancels(asks)
-
-    def _send_cancels(self, request_ids: Sequence[int]) -> None:
-        if request_ids:
-            self._link.send([CancelWait(request_id) for request_id in request_ids])
+            self._link.cancel(asks)
 
     def _give_back(self) -> None:
         """Release what has no verdict, and wait a little for the answers."""
@@ -309,5 +307,5 @@ class VerdictSender(ConsumerBase):
             return
         asks = self._release_all()
         self._flush()
-        self._send_cancels(asks)
+        self._link.cancel(asks)
         self._link.wait_until(self._is_settled, CLOSE_S)

@@ -94,11 +94,10 @@ async def reserve_chunks(call: Call, body: ReserveBody) -> ReserveDocument:
     The daemon answers a waiting request at once when it stops.
     """
     request = m.Reserve(call.next_id(), body.count, body.strategy, body.wait_s, body.lease_s or 0.0)
-    link = call.queue.link
     asking = asyncio.ensure_future(call.ask(request, m.Reserved))
     await call.until(asking, body.wait_s or None)
     if not asking.done():
-        link.send([m.CancelWait(request.id)])
+        call.queue.link.cancel([request.id])
     reply = await asking
     handles = reply.handles()
 

@@ -22,7 +22,6 @@ from opsq.ids import Handle, mask_indexes
 from opsq.printable import printable
 from opsq.traces import TraceContext
 from opsq.wire.messages import (
-    CancelWait,
     Complete,
     Completed,
     Completion,
@@ -137,7 +136,7 @@ class Desk:
             asking = asyncio.ensure_future(self._link.call(request, Reserved))
             await asyncio.wait((asking, is_over), return_when=asyncio.FIRST_COMPLETED)
             if not asking.done():
-                self._link.send([CancelWait(request.id)])
+                self._link.cancel([request.id])
             if taken := self._taken(await asking):
                 return taken[0]
             await asyncio.wait((is_over,), timeout=min(_AGAIN_S, max(deadline - time.monotonic(), 0)))

@@ -227,6 +227,51 @@ def test_after_stop_nothing_is_reserved_and_what_arrives_is_released(daemon: Scr
     assert len(parked) == 1
 
 
+def test_stop_ends_what_waits_in_bulk_while_the_daemon_is_away(daemon: ScriptedDaemon) -> None:
+    daemon.script = silence
+    with Consumer(daemon.open_wire) as looping, Consumer(daemon.open_wire) as asking:
+        ends: list[object] = []
+        threads = [
+            threading.Thread(target=lambda: ends.append(list(looping.reservations(16, until_empty=False)))),
+            threading.Thread(target=lambda: ends.append(asking.reserve(16, wait_s=None).is_empty)),
+        ]
+        for thread, wire in zip(threads, daemon.wires, strict=True):
+            thread.start()
+            wait_until(lambda: wire.of(Reserve), what="the reserve is parked")  # noqa: B023  # called at once
+        daemon.refusal = Unreachable("gone")
+        for wire in daemon.wires:
+            wire.close()
+        wait_until(lambda: daemon.dials_count > 6, what="both try to reconnect")
+        for consumer in (looping, asking):
+            consumer.stop()
+        for thread in threads:
+            thread.join(60)
+        assert sorted(map(str, ends)) == ["True", "[]"]
+
+
+def test_stop_ends_a_bulk_loop_whose_reserve_is_sent_after_it(
+    daemon: ScriptedDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The daemon is told to cancel what it does not have yet; and again, when the loop is left."""
+    daemon.script = silence
+    with Consumer(daemon.open_wire) as consumer:
+
+        def stop_first(requests: list[Request]) -> list[Request]:
+            if any(isinstance(request, Reserve) for request in requests):
+                consumer.stop()
+                wait_until(lambda: daemon.wire.of(CancelWait), what="the reserve is cancelled")
+            return requests
+
+        monkeypatch.setattr(consumer, "_sendable", stop_first)
+        ended = threading.Event()
+        thread = threading.Thread(
+            target=lambda: (list(consumer.reservations(16, ahead=1, until_empty=False)), ended.set())
+        )
+        thread.start()
+        assert ended.wait(60)
+        assert isinstance(daemon.wire.sent[-1], CancelWait)
+
+
 def test_a_reserve_that_fails_for_a_while_is_tried_again(
     daemon: ScriptedDaemon, backlog: Backlog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -149,6 +149,33 @@ def test_request_that_is_too_long_for_the_next_daemon_fails_alone(watchful: tupl
     assert len(daemon.wires) == 2
 
 
+@pytest.mark.parametrize("is_lost_before", [True, False], ids=["while it is away", "with the connection"])
+def test_request_whose_cancellation_was_lost_does_not_wait_at_the_next_daemon(
+    watchful: tuple[Link, ScriptedDaemon], *, is_lost_before: bool
+) -> None:
+    link, daemon = watchful
+    answers: list[Reply] = []
+    reserve, wait = Reserve(link.next_id(), 1, "Random", None), Wait(link.next_id(), 5)
+    link.send([reserve, wait], answers.append)
+    daemon.refusal = Unreachable("gone")
+    if is_lost_before:
+        daemon.wire.close()
+        wait_until(lambda: not link.is_connected, what="the loss is noticed")
+    link.cancel([reserve.id])
+    daemon.wire.close()
+    wait_until(lambda: not link.is_connected, what="the loss is noticed")
+    daemon.script = lambda request: (
+        [Reserved(reserve.id)] if isinstance(request, CancelWait) else list(silence(request))
+    )
+    daemon.refusal = None
+    wait_until(lambda: answers, what="the last answer")
+    assert daemon.wire.sent[:3] == [reserve, wait, CancelWait(reserve.id)]
+    daemon.wire.close()
+    wait_until(lambda: len(daemon.wires) == 3 and daemon.wire.of(Heartbeat), what="the connection after that")
+    assert daemon.wire.sent[0] == wait
+    assert not daemon.wire.of(CancelWait)
+
+
 def test_after_a_reconnect_what_is_held_is_taken_up_before_anything_else(daemon: ScriptedDaemon) -> None:
     reasserted: list[Reply] = []
     link = Link(
