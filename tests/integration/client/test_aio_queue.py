@@ -719,6 +719,21 @@ def test_reservation_that_is_gone_cannot_be_extended(settings: Settings) -> None
     run(work())
 
 
+def test_heartbeats_keep_at_once_what_was_extended_to_a_shorter_time(runtime_dir: Path) -> None:
+    """The next one was due in a minute."""
+
+    async def work(settings: Settings) -> None:
+        async with connect(settings) as queue, queue.consumer() as consumer:
+            await queue.submit([b"a"])
+            [chunk] = await consumer.reserve_chunks(1)
+            await chunk.extend(0.3)
+            assert consumer._link._beat_at - asyncio.get_running_loop().time() < 1
+            await chunk.complete()
+
+    with running(runtime_dir, heartbeat_s="60") as settings:
+        run(work(settings))
+
+
 @pytest.mark.parametrize("is_told", [False, True])
 @pytest.mark.parametrize("how", ["chunk", "reservation"])
 def test_large_result_for_a_submission_that_was_removed_ends_nothing(

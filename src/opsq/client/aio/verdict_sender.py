@@ -162,11 +162,10 @@ class AsyncVerdictSender(ConsumerBase):
 
     async def extend(self, block: HeldBlock, bit: int, lease_s: float | None) -> None:
         """See `AsyncChunk.extend`."""
-        reply = await self._link.call(Extend(self._link.next_id(), [block.name(1 << bit)], lease_s), Completed)
+        request = Extend(self._link.next_id(), [block.name(1 << bit)], lease_s)
+        reply = await self._link.call(request, Completed, on_reply=lambda reply: self._extended(block, lease_s, reply))
         for refusal in reply.refusals:
             raise from_code(refusal.code, refusal.message)
-        if lease_s is not None:
-            self._ledger.extended(block, lease_s)
 
     async def read(self, described: SubmissionContent, index: int) -> bytes:
         """See `AsyncChunk.data`."""

@@ -149,10 +149,19 @@ class AsyncLink(LinkBase):
         if self._transport is not None:
             await self._transport.drained()
 
-    async def call(self, request: Request, kind: type[R], timeout_s: float | None = None) -> R:
+    async def call(
+        self, request: Request, kind: type[R], timeout_s: float | None = None, *, on_reply: OnReply | None = None
+    ) -> R:
         """Send one request and wait for its answer; see `Link.call`."""
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self.send([request], lambda reply: None if answer.done() else answer.set_result(reply))
+
+        def answered(reply: Reply) -> None:
+            if on_reply is not None:
+                on_reply(reply)
+            if not answer.done():
+                answer.set_result(reply)
+
+        self.send([request], answered)
         try:
             async with asyncio.timeout(timeout_s):
                 await self.drained()

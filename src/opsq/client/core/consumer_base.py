@@ -23,7 +23,18 @@ from opsq.client.core.prefetch import Prefetch
 from opsq.client.core.verdict_batch import UNANSWERED_LIMIT_COUNT, FailedRun, VerdictBatch
 from opsq.errors import OpsqError, Refused, StorageFull, UsageError
 from opsq.wire.impossible_fields import checked
-from opsq.wire.messages import ChunkMask, Draining, ErrorReply, HeldChunks, Reply, Request, Reserve, Reserved, Revoked
+from opsq.wire.messages import (
+    ChunkMask,
+    Completed,
+    Draining,
+    ErrorReply,
+    HeldChunks,
+    Reply,
+    Request,
+    Reserve,
+    Reserved,
+    Revoked,
+)
 
 if TYPE_CHECKING:
     from opsq.client.core.content_access import Contents
@@ -304,6 +315,12 @@ class ConsumerBase(ABC):
                 ask.reply = reply if not self._is_stopping else Reserved(reply.id)
                 ask.blocks = self._ledger.add_grants(ask.reply)
                 self._reserved(ask, ask.reply)
+
+    def _extended(self, block: HeldBlock, lease_s: float | None, reply: Reply) -> None:
+        """Take the answer to an extension, by which heartbeats come from now on."""
+        if lease_s is not None and isinstance(reply, Completed) and not reply.refusals:
+            with self._lock:
+                self._ledger.extended(block, lease_s)
 
     def _reserved(self, ask: Ask, reply: Reserved) -> None:
         """Take what was reserved; the lock is held."""

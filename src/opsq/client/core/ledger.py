@@ -161,11 +161,17 @@ class Ledger:
                     del self._blocks[key]
 
     def extended(self, block: HeldBlock, length_s: float) -> None:
-        """Enter that a reservation was extended, and is of another length from now on."""
-        self._forget_length(block)
-        block.length_s = length_s
-        self._lengths[length_s] += 1
-        self.shortest_s = min(self.shortest_s, length_s)
+        """Enter that a reservation was extended, and is of another length from now on, with all blocks of it.
+
+        Of its other blocks only a shorter length is believed: at another shard its number may be that of another one.
+        """
+        for other in self.blocks():
+            is_like = other.token.reservation_id == block.token.reservation_id and length_s < other.length_s
+            if other is block or is_like:
+                self._forget_length(other)
+                other.length_s = length_s
+                self._lengths[length_s] += 1
+                self.shortest_s = min(self.shortest_s, length_s)
 
     def _forget_length(self, block: HeldBlock) -> None:
         left_count = self._lengths[block.length_s] - 1

@@ -116,15 +116,23 @@ class Link(LinkBase):
                 self._pending.forget(requests)
             raise
 
-    def call(self, request: Request, kind: type[R], timeout_s: float | None = None) -> R:
-        """Send one request and wait for its answer.
+    def call(
+        self, request: Request, kind: type[R], timeout_s: float | None = None, *, on_reply: OnReply | None = None
+    ) -> R:
+        """Send one request and wait for its answer, of which `on_reply` is told before the next heartbeat is planned.
 
         Raises:
             TimedOut: no answer within `timeout_s` seconds (None: waits without limit); a parked request is abandoned.
             OpsqError: the daemon refused, or could not be reached again.
         """
         replies: list[Reply] = []
-        self.send([request], replies.append)
+
+        def answered(reply: Reply) -> None:
+            if on_reply is not None:
+                on_reply(reply)
+            replies.append(reply)
+
+        self.send([request], answered)
         if not self.wait_until(lambda: bool(replies), timeout_s):
             with self._state:
                 self._pending.forget([request])

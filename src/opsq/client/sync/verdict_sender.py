@@ -129,12 +129,10 @@ class VerdictSender(ConsumerBase):
 
     def extend(self, block: HeldBlock, mask: int, lease_s: float | None) -> None:
         """See `Chunk.extend`."""
-        reply = self._link.call(Extend(self._link.next_id(), [block.name(mask)], lease_s), Completed)
+        request = Extend(self._link.next_id(), [block.name(mask)], lease_s)
+        reply = self._link.call(request, Completed, on_reply=lambda reply: self._extended(block, lease_s, reply))
         for refusal in reply.refusals:
             raise from_code(refusal.code, refusal.message)
-        if lease_s is not None:
-            with self._lock:
-                self._ledger.extended(block, lease_s)
 
     # --- what is known of submissions ---------------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ from opsq.wire.messages import (
     Completed,
     Completion,
     ErrorReply,
+    Extend,
     Fail,
     Grant,
     Heartbeat,
@@ -68,7 +69,7 @@ class Backlog:
             self.failed_count += sum(failure.held.mask.bit_count() for failure in request.failures)
         if isinstance(request, Release):
             self.released_count += sum(held.mask.bit_count() for held in request.held)
-        if isinstance(request, Fail | Release | Reclaim):
+        if isinstance(request, Extend | Fail | Release | Reclaim):
             replies.append(Completed(request.id))
         if isinstance(request, Heartbeat):
             replies.append(Alive(request.id))
@@ -577,6 +578,48 @@ def test_consumer_knows_the_shortest_reservation_that_it_holds(daemon: ScriptedD
     with Consumer(daemon.open_wire, lease_s=0.3) as consumer:
         assert consumer.reserve(1).chunks_count == 1
         assert consumer._shortest_s() == math.inf, "heartbeats do not keep a lease"
+
+
+@pytest.mark.parametrize("is_read_by_another", [False, True], ids=["read by itself", "read by another thread"])
+def test_heartbeats_keep_at_once_what_was_extended_to_a_shorter_time(
+    daemon: ScriptedDaemon, backlog: Backlog, *, is_read_by_another: bool
+) -> None:
+    """The next one was due in a minute."""
+    with Consumer(daemon.open_wire) as consumer:
+        chunk = next(chunks := consumer.chunks())
+        if is_read_by_another:
+            daemon.script = lambda request: [] if isinstance(request, Reserve) else backlog(request)
+            thread = threading.Thread(target=lambda: consumer.reserve(1, wait_s=None))
+            thread.start()
+            wait_until(lambda: consumer._link._is_taken, what="the thread reads")
+        chunk.extend(0.3)
+        wait_until(lambda: len(daemon.wire.of(Heartbeat)) >= 3, 30, "three heartbeats")
+        consumer.stop()
+        if is_read_by_another:
+            thread.join()
+        chunk.complete()
+        chunks.close()
+
+
+def test_what_was_reserved_together_is_extended_together(daemon: ScriptedDaemon, backlog: Backlog) -> None:
+    """So it is with the daemon: what is left of it is still kept by as many heartbeats."""
+    grants = [grant(block=0), grant(block=1)]
+    daemon.script = lambda request: (
+        [reserved(request.id, *grants)] if isinstance(request, Reserve) else backlog(request)
+    )
+    with Consumer(daemon.open_wire) as consumer:
+        first, second = consumer.reserve(8).held_blocks
+        consumer.extend(first, 1, 0.3)
+        consumer.extend(second, 1, 900.0)
+        assert (first.length_s, second.length_s, consumer._shortest_s()) == (0.3, 900.0, 0.3)
+        consumer.extend(second, 1, 0.2)
+        consumer.release_blocks([second])
+        consumer.flush()
+        assert (first.length_s, consumer._shortest_s()) == (0.2, 0.2)
+        consumer.extend(second, 1, 0.1)
+        consumer.release_blocks([first])
+        consumer.flush()
+        assert consumer._shortest_s() == math.inf, "nothing is held"
 
 
 def test_bulk_reserve_tells_what_was_lost_before_and_raises_what_went_wrong(daemon: ScriptedDaemon) -> None:
