@@ -54,7 +54,10 @@ def identify(context: ssl.SSLContext, cert_file: str, key_file: str, *, is_priva
         context.load_cert_chain(cert_file, key_file or None, refuse)
     except OSError as error:
         where = f"{cert_file} and {key_file} are not" if key_file else f"{cert_file} does not contain"
-        raise InputUnreadable(f"{where} a certificate and its key in PEM format{_reason(error)}.") from error
+        raise InputUnreadable(
+            f"{where} a certificate and its key in PEM format{_reason(error)}.",
+            hint="" if key_file else "If the key is in a file of its own, name that, too (tls_key_file).",
+        ) from error
 
 
 def _mode_of(path: str) -> int:

@@ -46,7 +46,7 @@ def test_certificate_with_its_key_is_used(context: ssl.SSLContext, pki: Path, ce
 @pytest.mark.parametrize(
     ("cert", "key", "message"),
     [
-        ("cert.pem", "", r"/cert.pem does not contain a certificate and its key in PEM format\.$"),
+        ("cert.pem", "", r"/cert.pem does not contain a certificate and its key in PEM format\.\s.*tls_key_file"),
         ("cert.pem", "other.pem", r"cert.pem and .*other.pem are not .*: key values mismatch\."),
         ("cert.pem", "none.pem", r"Cannot read the TLS file .*/none.pem: No such file"),
         ("none.pem", "key.pem", r"Cannot read the TLS file .*/none.pem: No such file"),
