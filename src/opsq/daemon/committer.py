@@ -112,6 +112,7 @@ class Committer:
             if not has_transaction:
                 engine.end_batch(None, now)
             elif is_lone and self._commit_s < _QUICK_S:
+                is_lone = False  # what follows from it leaves the event loop to others
                 self._end(_attempt(self._commit))
             else:
                 self._is_busy = True

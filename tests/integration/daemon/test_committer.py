@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from opsq.clock import now
+from opsq.daemon import committer as committer_module
 from opsq.daemon.committer import Committer
 from opsq.store import meta
 from opsq.store.database import Database
@@ -71,5 +72,44 @@ def test_log_is_copied_while_all_other_work_in_threads_hangs(tmp_path: Path) -> 
 
     try:
         assert asyncio.run(longest_log()) < 2 * database.log.restart_bytes
+    finally:
+        database.close()
+
+
+def test_what_follows_from_a_lone_request_leaves_the_event_loop_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that takes many batches has the event loop wait for the first of them, however fast commits are."""
+    monkeypatch.setattr(committer_module, "_QUICK_S", 60.0)
+    database = Database.open(tmp_path / "opsq.sqlite", is_durable=False)
+
+    class Following(Writing):
+        """A request whose batches follow one from the other."""
+
+        left = 5
+
+        def end_batch(self, error: Exception | None, now: Any) -> None:
+            super().end_batch(error, now)
+            self.left -= 1
+            self.has_more = self.left > 0
+
+    async def left_at_first() -> int:
+        engine, committed = Following(database), asyncio.Event()
+        loop = asyncio.get_running_loop()
+        committer = Committer(database, engine, loop, committed.set, pytest.fail)  # type: ignore[arg-type]
+        try:
+            engine.has_more = True
+            committer.kick(now(), is_lone=True)
+            left = engine.left
+            while engine.has_more or committer.is_busy:
+                await committed.wait()
+                committed.clear()
+                committer.kick(now())
+        finally:
+            committer.stop()
+        return left
+
+    try:
+        assert asyncio.run(left_at_first()) == 4
     finally:
         database.close()
