@@ -21,6 +21,8 @@ from opsq.wire import messages as m
 RETRY_NS = 1_000_000_000
 _ROW_BYTES = 256
 """What a row takes beside its texts, generously."""
+_FAILURE_ROWS = 3
+"""Of a chunk that dies: its failure, its death and its dead letter, each with the reason."""
 _SHRINK_SHARE = 0.25
 """While less is spare, free pages stay in the file."""
 _REMOVAL_BYTES = 16 * 4096
@@ -55,7 +57,9 @@ class FullDisk:
         if isinstance(request, m.Cancel):
             size_bytes, kept_share = _REMOVAL_BYTES, 2 * _KEPT_SHARE
         elif isinstance(request, m.Fail):
-            size_bytes += sum(_ROW_BYTES + len(one.reason) for one in request.failures)
+            size_bytes += sum(
+                one.held.mask.bit_count() * _FAILURE_ROWS * (_ROW_BYTES + len(one.reason)) for one in request.failures
+            )
         elif isinstance(request, m.Complete | m.CompleteAndReserve):
             size_bytes += sum(_ROW_BYTES + len(one.results) for one in request.completions)
         elif isinstance(request, m.PutRules):
