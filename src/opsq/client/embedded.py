@@ -266,7 +266,7 @@ class EmbeddedEngine:
         self._engine.fold_all()
         with contextlib.suppress(Fatal):
             self.step()
-            while self._engine.has_turn():
+            while self._engine.has_turn() or self._engine.is_losing:
                 self.step()
         self._fail("The queue was closed.")
 

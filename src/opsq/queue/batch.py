@@ -100,6 +100,8 @@ class Batch:
         """Chunks that the counters of lanes get and nobody here works on; negative: those that somebody does now."""
         self.arrived: list[HistoryRow] = []
         """History of submissions that are moving here: that of their chunks is counted nowhere."""
+        self.tried_rows = 0
+        """How many rows it writes for chunks that have failed or are lost; those with long reasons count more."""
         self.told_count = 0
         """How many of those who wait for a submission it tells of its end."""
         self.spare_bytes = 0
@@ -204,7 +206,7 @@ class Batch:
         self.after += other.after
         self.following += other.following
         self.accepted_count += other.accepted_count
-        self.told_count = other.told_count
+        self.told_count, self.tried_rows = other.told_count, other.tried_rows
         for lane_id, sums in other.lane_counts.items():
             known = self.lane_counts.get(lane_id, (0, 0, 0, 0, 0))
             s, t, c, d, k = (mine + more for mine, more in zip(known, sums, strict=True))

@@ -78,7 +78,7 @@ class BatchWriter:
         has_found = False
         for number, (verb, peer, request) in enumerate(requests):
             rest, state.batch = state.batch, Batch()
-            state.batch.told_count = batch.told_count
+            state.batch.told_count, state.batch.tried_rows = batch.told_count, batch.tried_rows
             state.attempt(peer, request_id(request), partial(verb, peer, request, now))
             own, state.batch = state.batch, rest
             self._prepare(own)

@@ -323,6 +323,11 @@ class Engine:
         """Whether no connection holds anything any more."""
         return not any(not reservation.is_lease for reservation in self._reservations.all())
 
+    @property
+    def is_losing(self) -> bool:
+        """Whether chunks of consumers that are gone are still to be counted as lost, which `tick` goes on with."""
+        return self._rooms.expiry.is_losing and not self.is_full
+
     def save_reservations(self, now: Now) -> None:
         """Turn what connections hold into leases that outlive a restart; takes effect with the next batch."""
         self._rooms.leases.save(now)

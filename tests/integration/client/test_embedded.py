@@ -27,7 +27,7 @@ from opsq.errors import (
     UsageError,
     WorkFailed,
 )
-from opsq.queue.chunks import reserve
+from opsq.queue.chunks import fail, reserve
 from opsq.queue.chunks.complete import Completions
 from opsq.queue.dispatch import front
 from opsq.queue.engine import Engine
@@ -430,6 +430,23 @@ def test_what_a_closed_consumer_held_is_free_again(runtime_dir: Path) -> None:
             reservation.complete([b"%d" % number for number in range(10)])
             consumer.flush()
         assert queue.status().total.completed_count == 10
+
+
+def test_all_that_was_started_when_the_queue_is_closed_counts_as_lost(
+    runtime_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many batches that takes."""
+    monkeypatch.setattr(fail, "TRIED_ROWS", 1)
+    with opsq.Queue.open(runtime_dir) as queue:
+        for _ in range(4):
+            queue.submit([b"x"])
+        consumer = queue.consumer()
+        chunks = consumer.chunks(overlapping=True)
+        assert [next(chunks).attempt for _ in range(4)] == [0] * 4
+        consumer.flush()
+    with opsq.Queue.open(runtime_dir) as queue, queue.consumer() as consumer:
+        chunks = consumer.chunks(overlapping=True)
+        assert [next(chunks).attempt for _ in range(4)] == [1] * 4
 
 
 def test_a_lease_outlives_its_consumer(runtime_dir: Path) -> None:

@@ -209,16 +209,27 @@ class Consuming(Driver):
     )
     def fail(self, peer: int, number: int, mask: int, delay_s: float | None, is_final: int, is_genuine: int) -> None:
         ticket = self._ticket(number)
+        failure = m.Failure(self._held(ticket, mask, is_genuine > 0), "broken", delay_s=delay_s, is_final=is_final == 0)
+        sender, request = self._peer(peer), m.Fail(next(self.rig.ids), [failure])
+        self._fail(request, ticket, self._indexes(ticket, mask), is_genuine=is_genuine > 0)
+        self.send(sender, request)
+
+    def _fail(self, request: m.Fail, ticket: Ticket, indexes: list[int], *, is_genuine: bool) -> None:
+        if not self.model.forming.has_room:
+            self.promises[request.id] = None
+            self.model.forming.after.append(lambda _: self._fail(request, ticket, indexes, is_genuine=is_genuine))
+            return
+        self.promises.pop(request.id, None)
+        [failure] = request.failures
         refusals = self.model.fail(
             ticket,
-            self._indexes(ticket, mask),
-            is_genuine=is_genuine > 0,
-            delay_s=delay_s,
-            is_final=is_final == 0,
+            indexes,
+            is_genuine=is_genuine,
+            delay_s=failure.delay_s,
+            is_final=failure.is_final,
             now=self.now,
         )
-        failure = m.Failure(self._held(ticket, mask, is_genuine > 0), "broken", delay_s=delay_s, is_final=is_final == 0)
-        self._ask(self._peer(peer), m.Fail(next(self.rig.ids), [failure]), lambda reply: refused(reply) == refusals)
+        self.predicted[request.id] = lambda reply: refused(reply) == refusals
 
     @precondition(lambda self: self.tickets)
     @rule(peer=numbers, number=numbers, mask=bits, is_genuine=st.integers(0, 9))

@@ -235,6 +235,7 @@ class Model(Working):
         self._expire_submissions(now)
         if now.mono >= self.hold_until:
             self._expire_reservations(now)
+        self.lose_some(now)
 
     def _open_what_is_due(self, now: Now) -> None:
         for submission in self.submissions.values():
@@ -294,10 +295,8 @@ class Model(Working):
             if reservation.deadline <= now.mono:
                 reservation.peer = None
                 if reservation.is_for_restart:
-                    self.lose_started(reservation, now)
-                else:
-                    for chunks in self.by_ticket(reservation):
-                        self.lose(chunks, now)
+                    self.release_waiting(reservation)
+                self.end_reservation(reservation)
 
     # --- batches ---
 
@@ -350,6 +349,7 @@ class Model(Working):
         self.forming, self.flying, self.is_full = Intents(), None, False
         self.missed_step_ms = 0  # the new process compares with nothing: it does not know that it is the same boot
         self.coming.clear()
+        self.ended.clear()
         self.heard.clear()
         self.hold_until, self.last_tick = now.mono, now.mono
         for submission in self.submissions.values():

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from opsq.clock import Now
+from opsq.queue.chunks import fail
 from opsq.wire import messages as m
 from unit.model.rig import Ticket
 
@@ -37,6 +38,7 @@ class Reservation:
     alarm_order: int = 0  # of those that are looked at together, the one whose alarm was set first comes first
     is_for_restart: bool = False
     is_taken_up: bool = False  # a lease for a restart that will be its connection's once that is committed
+    is_ended: bool = False  # what it still holds is lost with the next batches, unless it is taken up again
     tickets: list[Ticket] = field(default_factory=list)  # in the order in which it got them
 
     def __post_init__(self) -> None:
@@ -156,6 +158,12 @@ class Intents:
     following: list[Callable[[Now], None]] = field(default_factory=list)
     submitted: list[int] = field(default_factory=list)
     leases: dict[tuple[int, Ticket], Leased] = field(default_factory=dict)
+    tried_rows: int = 0
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more chunks may fail, or be lost, with it."""
+        return self.tried_rows < fail.TRIED_ROWS
 
 
 Refusals = dict[tuple[int, int], str]

@@ -24,6 +24,7 @@ class Working:
         self.coming: dict[int, Submission] = {}  # not committed
         self.leases: dict[tuple[int, Ticket], Leased] = {}  # as the file has them
         self.heard: dict[object, int] = {}  # by connection
+        self.ended: list[Reservation] = []
         self.is_full = False
         self.missed_step_ms = (
             0  # of the wall clock, which the engine has still to see, as the batch that was to move instants is gone
@@ -55,8 +56,12 @@ class Working:
         return {chunk.reservation.id: chunk.reservation for chunk in self.chunks() if chunk.reservation is not None}
 
     def held(self, ticket: Ticket, indexes: Iterable[int]) -> list[Chunk]:
-        """The chunks that a ticket speaks of and still holds."""
-        return [chunk for chunk in self.named(ticket, indexes) if chunk.ticket == ticket]
+        """The chunks that a ticket speaks of and still holds, if its reservation has not ended."""
+        return [
+            chunk
+            for chunk in self.named(ticket, indexes)
+            if chunk.ticket == ticket and chunk.reservation is not None and not chunk.reservation.is_ended
+        ]
 
     def named(self, ticket: Ticket, indexes: Iterable[int]) -> list[Chunk]:
         submission = self.submissions.get(ticket.submission_id)
@@ -87,7 +92,7 @@ class Working:
                         chunk.let_go()
 
             def settle(now: Now) -> None:
-                if peer not in self.heard:  # nobody was told
+                if reservation.peer is not None and reservation.peer not in self.heard:  # nobody was told
                     self.release_all(reservation)
 
             self.forming.changes.append((settle, undo))
@@ -138,18 +143,19 @@ class Working:
         else:
             for chunk in chunks:
                 if chunk.reservation is not None and chunk.reservation.is_lease:
+                    chunk.reservation.is_ended = False
                     chunk.reservation.set_alarm(now.mono + SECOND)
                 else:
                     chunk.let_go()
 
     def _count(self, chunks: list[Chunk], *, delay_s: float | None, is_final: bool, is_loss: bool, now: Now) -> None:
-        has_died = False
+        deaths_count = 0
         for chunk in chunks:
             new = chunk.submission.new
             attempts, lost = chunk.attempts + (not is_loss), chunk.lost + is_loss
             if is_final or attempts >= (new.max_attempts or 0) or lost >= (new.max_lost or 0):
                 self._intend(chunk, "dead")
-                has_died = True
+                deaths_count += 1
             else:
                 backoff = new.backoff or m.Backoff()
                 wait_s = (
@@ -158,9 +164,10 @@ class Working:
                     else delay_s
                 )
                 self._intend_tried(chunk, attempts, lost, wait_s, now.wall)
-        if has_died and not chunks[0].submission.new.keep_on_dead:
+        self.forming.tried_rows += (bool(chunks) if is_loss else len(chunks)) + 2 * deaths_count
+        if deaths_count and not chunks[0].submission.new.keep_on_dead:
             self.end(chunks[0].submission, "failed")
-        elif has_died and not chunks[0].submission.unfinished():
+        elif deaths_count and not chunks[0].submission.unfinished():
             self.end(chunks[0].submission, "completed")
 
     def release(self, ticket: Ticket, indexes: list[int], *, is_genuine: bool) -> Refusals:
@@ -208,6 +215,12 @@ class Working:
 
         self.forming.changes.append((lambda now: None, undo))
 
+    def start_all(self, reservation: Reservation) -> None:
+        """What is still to be lost of a reservation that has ended will be after a restart, whether started or not."""
+        for chunks in self._by_ticket(reservation):
+            for chunk in chunks:
+                chunk.is_started = True
+
     def must_wait(self, ticket: Ticket, indexes: list[int]) -> bool:
         return any(chunk.intent for chunk in self.named(ticket, indexes))
 
@@ -219,7 +232,7 @@ class Working:
             return self._lost(ticket, indexes)
         reservation = self.reservations().get(ticket.reservation_id)
         if reservation is not None and reservation.peer is not peer:
-            reservation.peer = peer
+            reservation.peer, reservation.is_ended = peer, False
             if reservation.is_for_restart:
                 self._take_up(reservation)
             elif not reservation.is_lease:
@@ -264,6 +277,9 @@ class Working:
 
         def undo(now: Now) -> None:
             reservation.is_taken_up = False
+            if reservation.is_ended:
+                reservation.is_ended = False
+                reservation.set_alarm(now.mono + SECOND)
 
         self.forming.changes.append((settle, undo))
 
@@ -277,7 +293,7 @@ class Working:
         reservation.length_s = max(lengths)
         reservation.last_until(now.mono + int(reservation.length_s * SECOND))
         if reservation.peer not in self.heard:
-            self.lose_started(reservation, now)
+            self._leave(reservation, now)
 
     def disconnect(self, peer: object, now: Now) -> None:
         del self.heard[peer]
@@ -287,16 +303,37 @@ class Working:
             if reservation.peer is peer and not reservation.is_lease
         ]
         for reservation in sorted(mine, key=lambda reservation: reservation.order):
-            reservation.peer = None
-            self.lose_started(reservation, now)
+            self._leave(reservation, now)
 
-    def lose_started(self, reservation: Reservation, now: Now) -> None:
-        """The connection that held a reservation is gone: what was started is lost, the rest is free."""
-        for chunks in self.by_ticket(reservation):
-            self.lose([chunk for chunk in chunks if chunk.is_started], now)
+    def _leave(self, reservation: Reservation, now: Now) -> None:
+        """The connection that held a reservation is gone: what was started will be lost, the rest is free."""
+        reservation.peer = None
+        self.release_waiting(reservation)
+        self.end_reservation(reservation)
+        self.lose_some(now)
+
+    def release_waiting(self, reservation: Reservation) -> None:
+        """What was not started is free."""
+        for chunks in self._by_ticket(reservation):
             self._release([chunk for chunk in chunks if not chunk.is_started])
 
-    def by_ticket(self, reservation: Reservation) -> list[list[Chunk]]:
+    def end_reservation(self, reservation: Reservation) -> None:
+        """What it still holds will be lost."""
+        if not reservation.is_ended:
+            reservation.is_ended = True
+            self.ended.append(reservation)
+
+    def lose_some(self, now: Now) -> None:
+        """What reservations held that have ended is lost, as much as the batch has room for."""
+        while self.ended:
+            is_ended = self.ended[0].is_ended  # one that cannot be lost now is so no more
+            for chunks in self._by_ticket(self.ended[0]) if is_ended else ():
+                if chunks and not self.forming.has_room:
+                    return
+                self.lose(chunks, now)
+            del self.ended[0]
+
+    def _by_ticket(self, reservation: Reservation) -> list[list[Chunk]]:
         """The chunks of a reservation about which nothing is being committed, by ticket."""
         found: dict[Ticket | None, list[Chunk]] = {ticket: [] for ticket in reservation.tickets}
         for chunk in self.chunks():
@@ -338,6 +375,8 @@ class Working:
         chunk.intent = ""
         if chunk.reservation is not None and chunk.reservation.peer is None and not chunk.reservation.is_lease:
             chunk.let_go()
+        elif chunk.reservation is not None:
+            chunk.reservation.is_ended = False
 
     def _lost(self, ticket: Ticket, indexes: Iterable[int]) -> Refusals:
         return {(ticket.submission_id, index): "reservation_lost" for index in indexes}

@@ -20,7 +20,7 @@ from opsq.errors import OpsqError
 from opsq.ids import FULL, mask_indexes
 from opsq.queue import folding, live_submission, state
 from opsq.queue.chunks import dead as dead_chunks
-from opsq.queue.chunks import pipelined, reserve
+from opsq.queue.chunks import fail, pipelined, reserve
 from opsq.queue.dispatch import front
 from opsq.queue.engine import Peer
 from opsq.queue.schedules import desk
@@ -42,6 +42,7 @@ SMALL = {
     (reserve, "TURN_ROWS"): 2000,
     (pipelined, "TURN_CALLS"): 2,
     (removals, "REMOVE_ROWS"): 2,
+    (fail, "TRIED_ROWS"): 5,
     (dead_chunks, "SLICE_CHUNKS"): 2,
     (dead_chunks, "SLICE_SUBMISSIONS"): 1,
     (dead, "SCAN_ROWS"): 3,
@@ -368,6 +369,8 @@ class Machine(Scheduling):
         self.rig.engine.save_reservations(self.now)
         for reservation in self.model.reservations().values():
             if not reservation.is_lease:
+                if reservation.is_ended:
+                    self.model.start_all(reservation)
                 reservation.is_lease = reservation.is_for_restart = True
                 reservation.length_s = 30.0
                 reservation.deadline = self.now.mono + 30 * SECOND

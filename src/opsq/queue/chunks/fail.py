@@ -26,6 +26,10 @@ from opsq.wire.messages import AfterFailure, Failure, HeldChunks, Refusal
 
 DEATHS_TOLD = 16
 """Deaths of a submission that are told one by one; then each time that they are twice as many."""
+TRIED_ROWS = 2000
+"""Rows that one batch writes for failed and lost chunks: what has no room waits for the next."""
+_REASON_CHARACTERS = 512
+"""A row counts once more for each so many of its reason."""
 DUE_LIMIT = 500
 """Blocks brought back by one tick: the attempts of each are read from the file, all in 4 ms."""
 
@@ -44,15 +48,25 @@ class Failures:
         self._reservations = reservations
         self._end = end
 
-    def fail(self, failures: list[Failure], now: Now) -> tuple[list[Refusal], list[AfterFailure]]:
+    @property
+    def has_room(self) -> bool:
+        """Whether the batch may count more chunks as failed or lost; the rest is for the next."""
+        return self._state.batch.tried_rows < TRIED_ROWS
+
+    def fail(
+        self, failures: list[Failure], refusals: list[Refusal], counted: list[AfterFailure], now: Now
+    ) -> list[Failure]:
         """Count failed attempts: each chunk waits for its back-off, or dies.
 
+        What is refused, as every failure under a lost reservation is, is added to `refusals`; what becomes of the
+        others to `counted`.
+
         Returns:
-            What is refused, as every failure under a lost reservation is; and what becomes of the others.
+            The failures that the batch has no room for.
         """
-        refusals: list[Refusal] = []
-        counted: list[AfterFailure] = []
-        for failure in failures:
+        for place, failure in enumerate(failures):
+            if not self.has_room:
+                return failures[place:]
             held = failure.held
             part = self._reservations.find(held)
             mask = held.mask & part.mask & ~part.work.settling if part is not None and part.submission.is_open else 0
@@ -60,7 +74,7 @@ class Failures:
                 refusals.append(refusal(self._state, held, held.mask & ~mask, "reservation_lost"))
             if part is not None and mask:
                 counted += self._count(part, mask, failure, now)
-        return refusals, counted
+        return []
 
     def lose(self, part: Part, mask: int, reason: str, now: Now) -> None:
         """Count a loss: the consumer is gone, or its time is over. The chunks are free again at once, or dead."""
@@ -123,6 +137,8 @@ class Failures:
                 self._add_tried(submission, work, row, delay_s, before)
             counted.append(AfterFailure(submission.id, work.index, row.mask, row.attempts, max_attempts, delay_s))
         self._record(part, mask, history.LOST if is_loss else history.FAILED, failure, waited_s, now)
+        rows_count = (1 if is_loss else mask.bit_count()) + 2 * dead_mask.bit_count()
+        batch.tried_rows += rows_count * (1 + len(failure.reason) // _REASON_CHARACTERS)
         if dead_mask:
             self._bury(part, dead_mask, failure, waited_s, now)
         return counted

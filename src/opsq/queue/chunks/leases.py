@@ -92,6 +92,7 @@ class Leases:
             reservation.peer.reservation_ids.pop(reservation.id, None)
         reservation.peer = peer
         reservation.consumer = peer.consumer
+        reservation.end_reason = ""
         if not reservation.is_lease:
             self._expiry.hold_by_connection(reservation, now)
         elif reservation.is_for_restart:
@@ -120,6 +121,9 @@ class Leases:
         """Turn what connections hold into leases, for the time of a restart."""
         for reservation in list(self._reservations.all()):
             if not reservation.is_lease and reservation.parts:
+                if reservation.end_reason:
+                    for part in reservation.parts.values():  # what is still to be lost will be, started or not
+                        part.started |= part.mask & ~part.work.settling
                 reservation.is_lease = reservation.is_for_restart = True
                 self._reservations.seal(reservation, self._state.policy.restart_lease_s, now)
                 self._reservations.store_lease(reservation)

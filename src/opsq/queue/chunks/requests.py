@@ -86,7 +86,7 @@ class ChunkRequests:
     def _postpone(
         self,
         peer: Peer,
-        request: m.Complete | m.CompleteAndReserve | m.Extend | m.Reclaim,
+        request: m.Complete | m.CompleteAndReserve | m.Extend | m.Fail | m.Reclaim,
         action: Callable[[Now], None],
     ) -> None:
         """Go on with a request when all that is being committed now has been."""
@@ -106,8 +106,22 @@ class ChunkRequests:
         self._complete(peer, request, request.completions, [], [], now)
 
     def fail(self, peer: Peer, request: m.Fail, now: Now) -> None:
-        """Count failed attempts; answered after the commit."""
-        refusals, counted = self._failures.fail(request.failures, now)
+        """Count failed attempts; answered after the commit, the last if there are more than one batch has room for."""
+        self._fail(peer, request, request.failures, [], [], now)
+
+    def _fail(
+        self,
+        peer: Peer,
+        request: m.Fail,
+        failures: list[m.Failure],
+        refusals: list[m.Refusal],
+        counted: list[m.AfterFailure],
+        now: Now,
+    ) -> None:
+        rest = self._failures.fail(failures, refusals, counted, now)
+        if rest:
+            self._postpone(peer, request, lambda now: self._fail(peer, request, rest, [*refusals], [*counted], now))
+            return
         self._state.batch.replies.append((peer, m.Completed(request.id, refusals, counted)))
 
     def release(self, peer: Peer, request: m.Release, now: Now) -> None:

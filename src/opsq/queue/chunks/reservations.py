@@ -142,6 +142,7 @@ class Reservations:
 
     def look_again(self, reservation: Reservation, now: Now) -> None:
         """What an expired lease holds cannot be taken from it now: retry in a second."""
+        reservation.end_reason = ""
         if reservation.alarm is None:
             reservation.alarm = after(now.mono, 1.0)
             self._deadlines.add(reservation.alarm, reservation.id)
@@ -172,9 +173,9 @@ class Reservations:
     # --- finding ---
 
     def find(self, held: HeldChunks) -> Part | None:
-        """The part that a token stands for, if the reservation still holds any of it and the token is right."""
+        """The part that a right token stands for, if the reservation still holds any of it and has not ended."""
         reservation = self._by_id.get(held.reservation_id)
-        if reservation is None:
+        if reservation is None or reservation.end_reason:
             return None
         part = reservation.parts.get((held.submission_id, held.block, held.granted))
         return part if part is not None and part.mac == held.mac and part.attempt == held.attempt else None
@@ -266,6 +267,7 @@ class Reservations:
         if part.reservation.peer is None and not part.reservation.is_lease:
             self.take_from_holders(part.submission, part.work, part.mask & mask)
         else:
+            part.reservation.end_reason = ""
             self.set_alarm(part.reservation)  # one that has expired does so again
 
     def keep_held(self, submission: LiveSubmission, work: BlockWork, mask: int) -> None:

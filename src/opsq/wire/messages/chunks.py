@@ -251,7 +251,7 @@ class CompleteAndReserve(Message):
 
 
 class Fail(Message):
-    """Report failed attempts. → Completed, after the commit."""
+    """Report failed attempts. → Completed, after the commit, or the last of several if there are very many."""
 
     id: Id
     failures: Annotated[list[Failure], Meta(max_length=HELD_LIMIT)]
