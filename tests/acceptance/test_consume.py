@@ -59,7 +59,7 @@ def test_interrupt_drains_and_is_exit_0_unless_an_end_was_asked_for(queue, until
         told = process.stderr.readline()
         queue.file("go", b"")
         process.communicate()
-    assert told.startswith(b"opsq: Waiting for 1 running program. Press Ctrl-C again")
+    assert told.startswith(b"opsq: Waiting up to 10 s for 1 running program. Press Ctrl-C again")
     assert process.returncode == status
     assert queue.ok("show", submission, "--json").json["completed"] == 1
 

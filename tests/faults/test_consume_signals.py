@@ -51,9 +51,9 @@ class Consumer:
     def __init__(self, settings: Settings, script: str, *options: str) -> None:
         self.folder = Path(settings.state_dir).parent
         environ = os.environ | {"OPSQ_STATE_DIR": settings.state_dir}
-        command = [sys.executable, "-m", "opsq", "consume", "-s", "OldestFirst", *options, "--", "sh", "-c", script]
+        consume = ["consume", "--quiet", "-s", "OldestFirst", *options, "--", "sh", "-c", script]
         self.process = subprocess.Popen(
-            command,
+            [sys.executable, "-m", "opsq", *consume],
             env=environ,
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
@@ -79,7 +79,7 @@ class Consumer:
         (self.folder / "go").touch()
 
     def end(self) -> tuple[int, str]:
-        """Wait for the end; the exit status, and what it said."""
+        """Wait for the end; the exit status, and what it said beside remarks."""
         _, said = self.process.communicate(timeout=DEADLINE_S)
         return self.process.returncode, said.decode()
 

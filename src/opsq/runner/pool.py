@@ -394,9 +394,11 @@ class Pool:
         stopping, was_asked = self._stopping, self._stopping.is_asked
         if stopping.heed():
             self.tally.released_count += sum(child not in self._lost_codes for child in self._running)
-        elif self._signals.numbers and self._running and not was_asked:
-            running = counted(len(self._running), "running program")
-            self._viewer.remark(f"Waiting for {running}. Press Ctrl-C again, or send another signal, to stop now.")
+        elif self._signals.numbers and self._running and self._options.grace_s and not was_asked:
+            self._viewer.remark(
+                f"Waiting up to {self._options.grace_s:g} s for {counted(len(self._running), 'running program')}. "
+                "Press Ctrl-C again, or send another signal, to stop now."
+            )
         if stopping.is_draining and not self._is_draining:
             self._is_draining = True
             self.tally.released_count += self._consumer.order_no_more()
