@@ -108,5 +108,6 @@ class ChunkBase(ABC):
 
     def _run_s(self, run_s: float | None) -> float:
         """A run time as given, else that since it was handed out, in seconds."""
-        given_s = delay("run_s", run_s)
-        return time.monotonic() - self._started_at if given_s is None else given_s
+        if run_s is None:  # the common case costs no call
+            return time.monotonic() - self._started_at
+        return delay("run_s", run_s) or 0.0
