@@ -104,7 +104,7 @@ class Reservation(msgspec.Struct, eq=False):
     alarm: MonoNs | None = None
     """When its deadline will be looked at; none is set once it has expired."""
     end_reason: str = ""
-    """Why it has ended: what it still holds is being lost. Nobody can keep, fail or release that, but reclaim it."""
+    """Why it has ended: what it still holds is being lost, unless it is reclaimed or completed before."""
     parts: dict[tuple[int, int, int], Part] = msgspec.field(default_factory=dict)
 
     def is_like(self, peer: Peer, length_s: float) -> bool:
