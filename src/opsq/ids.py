@@ -27,7 +27,9 @@ FULL = (1 << BLOCK_CHUNKS) - 1
 
 SHARD_MAX = 1023
 """The largest number of a shard."""
-_SEQUENCES = 1 << 12
+SEQUENCE_BITS = 12
+"""The lowest bits of an id; above them is the number of the shard that made it."""
+_SEQUENCES = 1 << SEQUENCE_BITS
 
 
 class SubmissionIds:
@@ -57,7 +59,7 @@ class SubmissionIds:
             self._sequence += 1
         else:
             self._last_ms, self._sequence = self._last_ms + 1, 0
-        return SubmissionId(self._last_ms << 22 | self._shard << 12 | self._sequence)
+        return SubmissionId(self._last_ms << 22 | self._shard << SEQUENCE_BITS | self._sequence)
 
 
 def made_at(submission_id: int) -> int:
@@ -67,7 +69,7 @@ def made_at(submission_id: int) -> int:
 
 def shard_of(submission_id: int) -> int:
     """The number of the shard that has generated an id."""
-    return submission_id >> 12 & SHARD_MAX
+    return submission_id >> SEQUENCE_BITS & SHARD_MAX
 
 
 def parse_submission_id(text: str) -> SubmissionId:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from opsq.ids import SHARD_MAX, SubmissionId
+from opsq.ids import SEQUENCE_BITS, SHARD_MAX, SubmissionId
 from opsq.store import lanes, meta, submissions
 from opsq.store.dependencies import Edge
 from opsq.store.transfer import Header, Sums, Wait
@@ -67,7 +67,8 @@ def makers(connection: apsw.Connection) -> set[int]:
     """The numbers of the shards that made what is here. Cost: all submissions, if any have ever come from elsewhere."""
     if connection.execute("SELECT 1 FROM meta WHERE key GLOB 'move_source *' LIMIT 1").fetchone() is None:
         return set()
-    return {row[0] for row in connection.execute(f"SELECT DISTINCT id >> 12 & {SHARD_MAX} FROM submission")}
+    shard = f"id >> {SEQUENCE_BITS} & {SHARD_MAX}"  # as `ids.shard_of`
+    return {row[0] for row in connection.execute(f"SELECT DISTINCT {shard} FROM submission")}
 
 
 def _address_key(source: bytes) -> str:
