@@ -43,3 +43,19 @@ async def gone(request: Request) -> None:
     """Wait until the client has closed its connection; the body must have been read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+def is_gone(request: Request) -> bool:
+    """Whether the client has closed its connection by now; the body must have been read, or be of no interest.
+
+    `receive` is taken one step, up to where it would wait: 2 µs. Starlette's `is_disconnected` cancels a scope around
+    it instead, which takes 18 µs.
+    """
+    steps = request.receive().__await__()
+    try:
+        next(steps)
+    except StopIteration as end:
+        return bool(end.value["type"] == "http.disconnect")
+    finally:
+        steps.close()
+    return False

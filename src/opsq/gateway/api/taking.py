@@ -35,6 +35,7 @@ from opsq.gateway.api.call import Call
 from opsq.gateway.api.conditions import WAIT_LIMIT_S
 from opsq.gateway.api.endpoint import Endpoint
 from opsq.gateway.blocking_queue import BlockingQueue
+from opsq.gateway.waiting import is_gone
 from opsq.ids import Handle, SubmissionId, parse_handle
 from opsq.wire import messages as m
 
@@ -117,7 +118,7 @@ async def reserve_chunks(call: Call, body: ReserveBody) -> ReserveDocument:
         return ReserveDocument(chunks, reply.deadline_s)
 
     document = await call.compose(compose)
-    if handles and await call.request.is_disconnected():
+    if handles and is_gone(call.request):
         held = m.HeldChunks.merged(handle for _, handle in handles)
         await call.ask(m.Release(call.next_id(), held), m.Completed)
     return document

@@ -30,7 +30,7 @@ from opsq.gateway.records.desk import Desk, NewRecord, Taken
 from opsq.gateway.records.queue_defaults import DEFAULT_NAME, QueueTable, checked_name
 from opsq.gateway.records.queue_metrics import QueueMetrics
 from opsq.gateway.records.room import Room
-from opsq.gateway.waiting import gone
+from opsq.gateway.waiting import gone, is_gone
 from opsq.ids import Handle, parse_handle
 from opsq.units import counted
 
@@ -150,7 +150,7 @@ class Records:
         deadline = time.monotonic() + wait_s
         while taken := await desk.take(name) or await self._wait(request, desk, name, deadline):
             found = await desk.read(taken)
-            if await request.is_disconnected():  # uvicorn would write the answer to nobody
+            if is_gone(request):  # uvicorn would write the answer to nobody
                 if found:
                     await desk.give_back(taken)
                 break

@@ -16,7 +16,7 @@ class SlowCall:
     def __init__(self, goes):
         self.goes = goes
         self.queue = SimpleNamespace(link=SimpleNamespace(send=lambda requests: None))
-        self.request = SimpleNamespace(is_disconnected=self._is_gone)
+        self.request = SimpleNamespace(receive=self._receive)
         self.released = []
         self.is_composed = False
 
@@ -41,8 +41,10 @@ class SlowCall:
         self.is_composed = True
         return "the answer"
 
-    async def _is_gone(self):
-        return self.goes and self.is_composed
+    async def _receive(self):
+        if self.goes and self.is_composed:
+            return {"type": "http.disconnect"}
+        return await asyncio.get_running_loop().create_future()
 
 
 @pytest.mark.parametrize("goes", [True, False])
