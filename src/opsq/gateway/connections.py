@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from opsq.client.aio.queue import AsyncQueue
@@ -98,18 +99,10 @@ class Connections:
         self._open.move_to_end(token)
         return found
 
-    @contextlib.contextmanager
-    def kept_open(self, token: str | None = None) -> Iterator[None]:
-        """Keep the connection of a token open for a request from when there is one, also between two calls."""
-        token = self._own_token if token is None else token
+    def keep_open(self, token: str) -> Callable[[], None]:
+        """Keep the connection of a token open, from when there is one, until what this returns is called."""
         self._users[token] += 1
-        try:
-            yield
-        finally:
-            self._users[token] -= 1
-            if not self._users[token]:
-                del self._users[token]
-            self._drop_surplus()
+        return partial(self._release, token)
 
     async def close(self) -> None:
         """Close all of them."""
@@ -160,6 +153,12 @@ class Connections:
         self._open[token] = queue
         self._drop_surplus()
         return queue
+
+    def _release(self, token: str) -> None:
+        self._users[token] -= 1
+        if not self._users[token]:
+            del self._users[token]
+        self._drop_surplus()
 
     def _drop_surplus(self) -> None:
         """Close what is too much and unused; who uses the gateway's own connection is not counted."""

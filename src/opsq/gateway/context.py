@@ -47,5 +47,6 @@ class Context:
             NotPermitted, Unreachable: as `Connections.queue`.
         """
         token = token_of(connection) if token is None else token
-        until_answered(connection, self.connections.kept_open(token))
+        if token is not None:  # the gateway's own stays open
+            until_answered(connection, self.connections.keep_open(token))
         return await self.connections.queue(token)

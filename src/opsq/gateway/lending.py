@@ -5,7 +5,7 @@ It must not know what is kept.
 
 from __future__ import annotations
 
-import contextlib
+from collections.abc import Callable
 
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -19,11 +19,15 @@ class Lending:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
-        with contextlib.ExitStack() as scope["opsq.loans"]:
+        returns: list[Callable[[], None]] = []
+        scope["opsq.returns"] = returns
+        try:
             await self._app(scope, receive, send)
+        finally:
+            for give_back in returns:
+                give_back()
 
 
-def until_answered(connection: HTTPConnection, loan: contextlib.AbstractContextManager[None]) -> None:
-    """Enter `loan`, and leave it once this request is answered."""
-    loans: contextlib.ExitStack = connection.scope["opsq.loans"]
-    loans.enter_context(loan)
+def until_answered(connection: HTTPConnection, give_back: Callable[[], None]) -> None:
+    """Call `give_back`, which must not raise, once this request is answered."""
+    connection.scope["opsq.returns"].append(give_back)

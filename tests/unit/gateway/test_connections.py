@@ -63,6 +63,14 @@ async def served(folder, daemon):
         server.close()
 
 
+@contextlib.contextmanager
+def kept_open(found, token):
+    """The connection of a token is in use."""
+    release = found.keep_open(token)
+    yield
+    release()
+
+
 async def until(condition):
     """Wait until something is so."""
     async with asyncio.timeout(DEADLINE_S):
@@ -166,9 +174,9 @@ def test_of_too_many_tokens_one_that_nobody_uses_is_given_up(runtime_dir, monkey
 
     async def story():
         async with served(runtime_dir, Daemon("own", "a", "b", "c")) as found:
-            with found.kept_open("a"):
+            with kept_open(found, "a"):
                 busy, unused = await found.queue("a"), await found.queue("b")
-                with found.kept_open("c"):
+                with kept_open(found, "c"):
                     newest = await found.queue("c")
                     await until(lambda: unused.link.is_closed)
                     assert [await found.queue("a"), await found.queue("c")] == [busy, newest]
@@ -181,8 +189,8 @@ def test_too_many_tokens_in_use_all_stay_until_one_is_used_no_more(runtime_dir, 
 
     async def story():
         async with served(runtime_dir, Daemon("own", "a", "b")) as found:
-            with found.kept_open("b"):
-                with found.kept_open("a"):
+            with kept_open(found, "b"):
+                with kept_open(found, "a"):
                     queues = [await found.queue(token) for token in ("b", "a", None)]
                     assert [await found.queue(token) for token in ("b", "a", None)] == queues
                 await until(lambda: queues[1].link.is_closed)
@@ -208,7 +216,7 @@ def test_what_a_request_uses_stays_open_between_its_calls_until_it_is_answered(r
                 assert await found.queue("a") is used[0]
 
             await Lending(answer)({"type": "http", "opsq.token": "a"}, None, None)
-            with found.kept_open("b"):
+            with kept_open(found, "b"):
                 await found.queue("b")
                 await until(lambda: used[0].link.is_closed)
 
