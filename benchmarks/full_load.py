@@ -13,14 +13,23 @@ from typing import NamedTuple
 import apsw
 
 from harness import Benchmark, Context, Row, at_most, main, median, ratio_at_most, reported
+from opsq.wire.messages import DaemonState, Status
 from ours import loads
-from ours.client import connect
+from ours.client import Client, connect
 from ours.daemon import Daemon
 
 _ROUND_CHUNKS = 50_000
 _LOG_EVERY_S = 0.05
 _LOOK_EVERY_S = 0.5
 _FLAT = 1.1
+_SLOW_COMMIT_S = 0.03
+"""One of the bounds between which the daemon counts its COMMITs."""
+_QUARTERS = ("first", "second", "third")
+_WARM, _FULL = 1, 2
+"""Memory is compared with what it was when everything was warm; the file with when the history had all its rows.
+
+An hour brings as much history as is kept in its first 27 minutes.
+"""
 _PRUNED_AFTER_S = 120
 """Pruning begins once a minute: before this, nothing can be said of what it keeps small."""
 _HISTORY_ROWS = 50_000
@@ -58,12 +67,12 @@ class _Watch:
             self.looks.append(_Look(here - self._started, self._daemon.anonymous_bytes(), file_bytes))
         self._last = time.perf_counter()  # looking is no stall of the daemon
 
-    def quarters(self, of: Callable[[_Look], int]) -> tuple[float, float]:
-        """What was usual in the last quarter of the time, and in the second, when everything was warm."""
-        end = self.looks[-1].at
-        last = [of(look) for look in self.looks if look.at >= end * 0.75]
-        second = [of(look) for look in self.looks if end * 0.25 <= look.at < end * 0.5]
-        return median(last), median(second)
+    def quarters(self, of: Callable[[_Look], int], quarter: int) -> tuple[float, float]:
+        """What was usual in the last quarter of the time, and in an earlier one, an index of `_QUARTERS`."""
+        quarter_s = self.looks[-1].at / 4
+        last = [of(look) for look in self.looks if look.at >= 3 * quarter_s]
+        earlier = [of(look) for look in self.looks if quarter <= look.at / quarter_s < quarter + 1]
+        return median(last), median(earlier)
 
 
 def measure(context: Context) -> Iterator[Row]:
@@ -80,6 +89,7 @@ def measure(context: Context) -> Iterator[Row]:
             client.submit(10, _ROUND_CHUNKS // 10)
             loads.complete(client, _ROUND_CHUNKS, strategy="Random", per_call=1, in_flight=64, on_reply=watch.on_reply)
             completed += _ROUND_CHUNKS
+        commits = _commits(client)
         first, last = _history(daemon)
     if not watch.log_bytes:
         raise RuntimeError("the log of the database was never seen, so its size cannot be judged")
@@ -87,11 +97,11 @@ def measure(context: Context) -> Iterator[Row]:
     note = f"{completed} chunks, {rate:,.0f} a second"
     what = f"{load_s} s of full load"
     yield Row(f"{what}: size of the log", "bytes", watch.log_bytes, at_most(128 * _MIB, "bytes"), note=note)
-    yield Row(f"{what}: longest stall", "s", watch.longest_s, at_most(0.050, "s"), note=note)
+    yield Row(f"{what}: longest stall", "s", watch.longest_s, at_most(0.050, "s"), note=f"{note}; {commits}")
     is_pruned = load_s >= _PRUNED_AFTER_S
-    note = "in the last quarter against the second" + ("" if is_pruned else "; too short for pruning, once a minute")
-    for name, of in (("RssAnon", _anonymous), ("size of the file", _file)):
-        size_bytes, before_bytes = watch.quarters(of)
+    note = "in the last quarter of the time" + ("" if is_pruned else "; too short for pruning, once a minute")
+    for name, of, quarter in (("RssAnon", _anonymous, _WARM), ("size of the file", _file, _FULL)):
+        size_bytes, before_bytes = watch.quarters(of, quarter)
         yield Row(
             f"{what}: {name} is flat",
             "bytes",
@@ -100,7 +110,7 @@ def measure(context: Context) -> Iterator[Row]:
             rival=before_bytes,
             rival_name="before",
             ratio=size_bytes / before_bytes,
-            ratio_reads="last/second quarter",
+            ratio_reads=f"last/{_QUARTERS[quarter]} quarter",
             note=note,
         )
     brought_rows = 120 * last / load_s
@@ -115,6 +125,16 @@ def _anonymous(look: _Look) -> int:
 
 def _file(look: _Look) -> int:
     return look.file_bytes
+
+
+def _commits(client: Client) -> str:
+    """How many COMMITs were slow: they wait for the disk alone, whereas the rest of a stall is the daemon's."""
+    measures = client.call(Status(client.next_id(), measures=True), DaemonState).measures
+    if measures is None or measures.commits is None:
+        raise RuntimeError("the daemon does not tell how long its commits took")
+    times = measures.commits
+    slow_count = sum(times.counts[times.bounds_s.index(_SLOW_COMMIT_S) + 1 :])
+    return f"{slow_count} of {sum(times.counts):,} COMMITs took longer than {_SLOW_COMMIT_S * 1000:g} ms"
 
 
 def _history(daemon: Daemon) -> tuple[int, int]:
