@@ -14,7 +14,7 @@ from starlette.requests import HTTPConnection
 from opsq.client.aio.queue import AsyncQueue
 from opsq.gateway.access import Exposure, token_of
 from opsq.gateway.connections import Connections
-from opsq.gateway.lending import until_answered
+from opsq.gateway.lending import once_answered
 from opsq.metrics import Family
 
 
@@ -48,5 +48,5 @@ class Context:
         """
         token = token_of(connection) if token is None else token
         if token is not None:  # the gateway's own stays open
-            until_answered(connection, self.connections.keep_open(token))
+            once_answered(connection, self.connections.keep_open(token))
         return await self.connections.queue(token)

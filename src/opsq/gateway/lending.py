@@ -19,15 +19,14 @@ class Lending:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
-        returns: list[Callable[[], None]] = []
-        scope["opsq.returns"] = returns
+        scope["opsq.once_answered"] = calls = list[Callable[[], None]]()
         try:
             await self._app(scope, receive, send)
         finally:
-            for give_back in returns:
-                give_back()
+            for call in calls:
+                call()
 
 
-def until_answered(connection: HTTPConnection, give_back: Callable[[], None]) -> None:
-    """Call `give_back`, which must not raise, once this request is answered."""
-    connection.scope["opsq.returns"].append(give_back)
+def once_answered(connection: HTTPConnection, call: Callable[[], None]) -> None:
+    """Make this call, which must not raise, once the request is answered, or has failed."""
+    connection.scope["opsq.once_answered"].append(call)
