@@ -23,13 +23,7 @@ _LOG_EVERY_S = 0.05
 _LOOK_EVERY_S = 0.5
 _FLAT = 1.1
 _SLOW_COMMIT_S = 0.03
-"""One of the bounds between which the daemon counts its COMMITs."""
-_QUARTERS = ("first", "second", "third")
-_WARM, _FULL = 1, 2
-"""Memory is compared with what it was when everything was warm; the file with when the history had all its rows.
-
-An hour brings as much history as is kept in its first 27 minutes.
-"""
+_QUARTERS = ("first", "second", "third", "last")
 _PRUNED_AFTER_S = 120
 """Pruning begins once a minute: before this, nothing can be said of what it keeps small."""
 _HISTORY_ROWS = 50_000
@@ -67,12 +61,10 @@ class _Watch:
             self.looks.append(_Look(here - self._started, self._daemon.anonymous_bytes(), file_bytes))
         self._last = time.perf_counter()  # looking is no stall of the daemon
 
-    def quarters(self, of: Callable[[_Look], int], quarter: int) -> tuple[float, float]:
-        """What was usual in the last quarter of the time, and in an earlier one, an index of `_QUARTERS`."""
-        quarter_s = self.looks[-1].at / 4
-        last = [of(look) for look in self.looks if look.at >= 3 * quarter_s]
-        earlier = [of(look) for look in self.looks if quarter <= look.at / quarter_s < quarter + 1]
-        return median(last), median(earlier)
+    def usual(self, of: Callable[[_Look], int], quarter: str) -> float:
+        """The median in a quarter of the time."""
+        quarter_s = self.looks[-1].at / len(_QUARTERS)
+        return median([of(look) for look in self.looks if _QUARTERS[min(int(look.at / quarter_s), 3)] == quarter])
 
 
 def measure(context: Context) -> Iterator[Row]:
@@ -100,8 +92,9 @@ def measure(context: Context) -> Iterator[Row]:
     yield Row(f"{what}: longest stall", "s", watch.longest_s, at_most(0.050, "s"), note=f"{note}; {commits}")
     is_pruned = load_s >= _PRUNED_AFTER_S
     note = "in the last quarter of the time" + ("" if is_pruned else "; too short for pruning, once a minute")
-    for name, of, quarter in (("RssAnon", _anonymous, _WARM), ("size of the file", _file, _FULL)):
-        size_bytes, before_bytes = watch.quarters(of, quarter)
+    # Everything is warm in the second quarter; in an hour the history has all its rows after 27 minutes.
+    for name, of, earlier in (("RssAnon", _anonymous, "second"), ("size of the file", _file, "third")):
+        size_bytes, before_bytes = watch.usual(of, "last"), watch.usual(of, earlier)
         yield Row(
             f"{what}: {name} is flat",
             "bytes",
@@ -110,7 +103,7 @@ def measure(context: Context) -> Iterator[Row]:
             rival=before_bytes,
             rival_name="before",
             ratio=size_bytes / before_bytes,
-            ratio_reads=f"last/{_QUARTERS[quarter]} quarter",
+            ratio_reads=f"last/{earlier} quarter",
             note=note,
         )
     brought_rows = 120 * last / load_s
@@ -128,13 +121,17 @@ def _file(look: _Look) -> int:
 
 
 def _commits(client: Client) -> str:
-    """How many COMMITs were slow: they wait for the disk alone, whereas the rest of a stall is the daemon's."""
+    """How many COMMITs were slow, by the bounds of the daemon's histogram: most of such a time is the disk's."""
     measures = client.call(Status(client.next_id(), measures=True), DaemonState).measures
     if measures is None or measures.commits is None:
         raise RuntimeError("the daemon does not tell how long its commits took")
     times = measures.commits
-    slow_count = sum(times.counts[times.bounds_s.index(_SLOW_COMMIT_S) + 1 :])
-    return f"{slow_count} of {sum(times.counts):,} COMMITs took longer than {_SLOW_COMMIT_S * 1000:g} ms"
+    slow = [
+        f"{count:,} longer than {bound_s * 1000:g} ms"
+        for number, bound_s in enumerate(times.bounds_s, 1)
+        if bound_s >= _SLOW_COMMIT_S and (count := sum(times.counts[number:]))
+    ]
+    return f"{sum(times.counts):,} COMMITs, {', '.join(slow) or 'none of them slow'}"
 
 
 def _history(daemon: Daemon) -> tuple[int, int]:
