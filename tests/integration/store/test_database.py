@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import apsw
 import pytest
@@ -447,7 +448,8 @@ def test_vacuum_counts_what_it_gives_back_whatever_is_written_meanwhile(
     opened.commit()
     free_bytes, pages_count = opened.free_bytes(), value(opened.reader, "PRAGMA page_count")
     written = iter(range(1))
-    monkeypatch.setattr("opsq.store.database.time.sleep", lambda _: [fill(opened, 4000) for _ in written])
+    sleep = SimpleNamespace(sleep=lambda _: [fill(opened, 4000) for _ in written])
+    monkeypatch.setattr(database, "time", sleep)
     assert 256 * 4096 <= opened.vacuum(256) <= free_bytes
     assert value(opened.reader, "PRAGMA page_count") > pages_count
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -35,7 +36,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(ownership, "awake_or_not_s", lambda: clock.at_s)
-    monkeypatch.setattr(ownership.time, "sleep", clock.sleep)
+    monkeypatch.setattr(ownership, "time", SimpleNamespace(sleep=clock.sleep))
     return clock
 
 

@@ -13,7 +13,7 @@ from opsq.runner.outage import Outage
 def scene(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A clock, a connection and what was said; `see` looks at a time, with a connection or without."""
     found = SimpleNamespace(now=0.0, fd=3, said=[])
-    monkeypatch.setattr(outage.time, "monotonic", lambda: found.now)
+    monkeypatch.setattr(outage, "time", SimpleNamespace(monotonic=lambda: found.now))
     reported = Outage(SimpleNamespace(say=found.said.append), SimpleNamespace(fileno=lambda: found.fd))  # type: ignore[arg-type]
 
     def see(now: float, fd: int) -> float:

@@ -11,7 +11,6 @@ import os
 import signal
 import threading
 from array import array
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -102,12 +101,11 @@ def test_order_is_never_above_the_slots_and_the_limit_ahead(jobs: int, steps: li
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What `stopping` takes for the time; the test moves it."""
     now = [100.0]
-    monkeypatch.setattr(stop_signals.time, "monotonic", lambda: now[0])
-    yield now
-    monkeypatch.undo()
+    monkeypatch.setattr(stop_signals, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    return now
 
 
 def test_signals_are_counted_wake_up_and_have_their_old_meaning_afterwards(clock: list[float]) -> None:

@@ -10,11 +10,13 @@ import math
 import threading
 from collections import deque
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
+from opsq.client.core import prefetch
 from opsq.client.core.held_block import Lost
 from opsq.client.core.prefetch import Prefetch
 from opsq.client.sync.consumer import Consumer
@@ -525,30 +527,34 @@ def test_a_driven_consumer_never_waits(daemon: ScriptedDaemon, backlog: Backlog)
     assert done_count == len(backlog.completed) == 68
 
 
-def test_a_slow_consumer_reserves_one_by_one_and_nothing_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: clock[0])
-    prefetch = Prefetch(None)
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What `Prefetch` takes for the time; the test moves it."""
+    now = [0.0]
+    monkeypatch.setattr(prefetch, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    return now
+
+
+def test_a_slow_consumer_reserves_one_by_one_and_nothing_ahead(clock: list[float]) -> None:
+    ahead = Prefetch(None)
     for _ in range(5):
-        assert prefetch.next_count() == 1
-        prefetch.count_taken()
+        assert ahead.next_count() == 1
+        ahead.count_taken()
         clock[0] += 10
-        assert not prefetch.is_ahead_due(0)
+        assert not ahead.is_ahead_due(0)
 
 
-def test_a_fast_consumer_reserves_a_quarter_of_a_second_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: clock[0])
-    prefetch = Prefetch(None)
+def test_a_fast_consumer_reserves_a_quarter_of_a_second_ahead(clock: list[float]) -> None:
+    ahead = Prefetch(None)
     counts = []
     for _ in range(10):
-        counts.append(prefetch.next_count())
+        counts.append(ahead.next_count())
         for _ in range(counts[-1]):
-            prefetch.count_taken()
+            ahead.count_taken()
             clock[0] += 0.001
     assert counts == [1, 2, 4, 8, 16, 32, 64, 128, 250, 250] or counts[-1] in {249, 250, 251}
-    assert prefetch.is_ahead_due(counts[-1] // 2)
-    assert not prefetch.is_ahead_due(counts[-1])
+    assert ahead.is_ahead_due(counts[-1] // 2)
+    assert not ahead.is_ahead_due(counts[-1])
 
 
 def test_consumer_knows_the_shortest_reservation_that_it_holds(daemon: ScriptedDaemon, backlog: Backlog) -> None:
