@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from opsq.daemon.lifecycle import Ready
-from opsq.daemon.process_setup import collect_rarely, feed_watchdog, notify, raise_descriptors
+from opsq.daemon.process_setup import collect_rarely, feed_watchdog, notify, raise_descriptors, switch_often
 from opsq.errors import InvalidStrategy, OpsqError, StorageFull
 from opsq.settings import Settings
 from opsq.store.state_folder import make_state_dir
@@ -131,6 +131,7 @@ async def _serve(
     if engine.is_full:
         _log.warning("there is no room on its disk: nothing comes in and nothing is handed out until there is")
     collect_rarely()
+    switch_often()
     notify("READY=1")
     watchdog = loop.create_task(feed_watchdog())
     on_ready(Ready(os.getpid(), settings.socket))
