@@ -2,6 +2,8 @@
 
 The load completes one chunk a call with 64 in flight, which writes the most log for each chunk. Meanwhile finished
 submissions are forgotten, and history is pruned. `--soak` does it for an hour, with as much history as by default.
+
+A small file beside the queue is synced all the time: how long that took tells whether it was the disk that stalled.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import NamedTuple
 
 import apsw
 
-from harness import Benchmark, Context, Row, at_most, main, median, ratio_at_most, reported
+from harness import Benchmark, Context, DiskProbe, Row, at_most, main, median, ratio_at_most, reported
 from opsq.wire.messages import DaemonState, Status
 from ours import loads
 from ours.client import Client, connect
@@ -43,15 +45,17 @@ class _Watch:
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
-        self._started = self._last = self._log_looked = self._looked = time.perf_counter()
+        self._started = self._last = self._log_looked = self._looked = time.monotonic()
         self.log_bytes = 0
-        self.longest_s = 0.0
+        self.stall = (0.0, 0.0)
+        """When the longest began and ended."""
         self.looks: list[_Look] = []
 
     def on_reply(self) -> None:
         """Something came back."""
-        here = time.perf_counter()
-        self.longest_s = max(self.longest_s, here - self._last)
+        here = time.monotonic()
+        if here - self._last > self.stall[1] - self.stall[0]:
+            self.stall = self._last, here
         if here - self._log_looked > _LOG_EVERY_S:
             self._log_looked = here
             self.log_bytes = max(self.log_bytes, self._daemon.log_bytes())
@@ -59,7 +63,7 @@ class _Watch:
             self._looked = here
             file_bytes = self._daemon.database_path.stat().st_size
             self.looks.append(_Look(here - self._started, self._daemon.anonymous_bytes(), file_bytes))
-        self._last = time.perf_counter()  # looking is no stall of the daemon
+        self._last = time.monotonic()  # looking is no stall of the daemon
 
     def usual(self, of: Callable[[_Look], int], quarter: str) -> float:
         """The median in a quarter of the time."""
@@ -74,13 +78,15 @@ def measure(context: Context) -> Iterator[Row]:
     context.say(f"full load for {load_s} s, {history_rows:,} rows of history kept")
     completed = 0
     settings = {"history_rows": str(history_rows), "finished_days": str(_FINISHED_DAYS)}
-    with Daemon(context.folder("opsq"), **settings) as daemon, connect(daemon) as client:
+    probe = DiskProbe(context.folder("probe"))
+    with Daemon(context.folder("opsq"), **settings) as daemon, connect(daemon) as client, probe:
         watch = _Watch(daemon)
         started = time.monotonic()
         while time.monotonic() - started < load_s:
             client.submit(10, _ROUND_CHUNKS // 10)
             loads.complete(client, _ROUND_CHUNKS, strategy="Random", per_call=1, in_flight=64, on_reply=watch.on_reply)
             completed += _ROUND_CHUNKS
+        probe.stop()
         commits = _commits(client)
         first, last = _history(daemon)
     if not watch.log_bytes:
@@ -89,7 +95,10 @@ def measure(context: Context) -> Iterator[Row]:
     note = f"{completed} chunks, {rate:,.0f} a second"
     what = f"{load_s} s of full load"
     yield Row(f"{what}: size of the log", "bytes", watch.log_bytes, at_most(128 * _MIB, "bytes"), note=note)
-    yield Row(f"{what}: longest stall", "s", watch.longest_s, at_most(0.050, "s"), note=f"{note}; {commits}")
+    began, ended = watch.stall
+    beside = f"{probe.longest_s(began, ended) * 1000:.0f} ms then, {probe.longest_s() * 1000:.0f} ms at most"
+    note = f"{note}; {commits}; a file beside it waited for its sync {beside}"
+    yield Row(f"{what}: longest stall", "s", ended - began, at_most(0.050, "s"), note=note)
     is_pruned = load_s >= _PRUNED_AFTER_S
     note = "in the last quarter of the time" + ("" if is_pruned else "; too short for pruning, once a minute")
     # Everything is warm in the second quarter; in an hour the history has all its rows after 27 minutes.

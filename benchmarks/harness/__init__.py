@@ -1,9 +1,10 @@
 """What every benchmark here is made of: rows, pairs, the way to run one file, and the report.
 
-It measures nothing itself and knows no rival; `rivals` knows those. A file beside this folder holds each family of
-rows.
+It measures nothing but the machine and its disk, and knows no rival; `rivals` knows those. A file beside this folder
+holds each family of rows.
 """
 
+from harness.disk_probe import DiskProbe
 from harness.entry import Benchmark, Context, main
 from harness.pairs import alternate, median, quantile
 from harness.rows import (
@@ -21,6 +22,7 @@ from harness.rows import (
 __all__ = [
     "Benchmark",
     "Context",
+    "DiskProbe",
     "Must",
     "Ratio",
     "Row",
