@@ -19,7 +19,8 @@ class Lending:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
-        scope["opsq.once_answered"] = calls = list[Callable[[], None]]()
+        calls: list[Callable[[], None]] = []
+        scope["opsq.once_answered"] = calls
         try:
             await self._app(scope, receive, send)
         finally:
