@@ -21,8 +21,8 @@ GC_THRESHOLDS = (20_000, 20, 100)
 of the time."""
 
 SWITCH_S = 0.0005
-"""The thread of a COMMIT needs Python's lock three times. While the event loop is busy, that takes 15 ms at the default
-of 5 ms each."""
+"""The thread of a COMMIT needs Python's lock several times, and gets it from a busy event loop only after this long;
+Python's default is ten times as much."""
 
 _log = logging.getLogger("opsq.daemon")
 
