@@ -35,7 +35,6 @@ _MIB = 1 << 20
 
 
 class _Look(NamedTuple):
-    at: float
     anonymous_bytes: int
     file_bytes: int
 
@@ -45,7 +44,7 @@ class _Watch:
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
-        self._started = self._last = self._log_looked = self._looked = time.monotonic()
+        self._last = self._log_looked = self._looked = time.monotonic()
         self.log_bytes = 0
         self.stall = (0.0, 0.0)
         """When the longest began and ended."""
@@ -62,13 +61,13 @@ class _Watch:
         if here - self._looked > _LOOK_EVERY_S:
             self._looked = here
             file_bytes = self._daemon.database_path.stat().st_size
-            self.looks.append(_Look(here - self._started, self._daemon.anonymous_bytes(), file_bytes))
+            self.looks.append(_Look(self._daemon.anonymous_bytes(), file_bytes))
         self._last = time.monotonic()  # looking is no stall of the daemon
 
     def usual(self, of: Callable[[_Look], int], quarter: str) -> float:
-        """The median in a quarter of the time."""
-        quarter_s = self.looks[-1].at / len(_QUARTERS)
-        return median([of(look) for look in self.looks if _QUARTERS[min(int(look.at / quarter_s), 3)] == quarter])
+        """The median in a quarter of the time, since looks are evenly spaced."""
+        count, begun_count = len(self.looks) // len(_QUARTERS), _QUARTERS.index(quarter)
+        return median([of(look) for look in self.looks[begun_count * count : (begun_count + 1) * count]])
 
 
 def measure(context: Context) -> Iterator[Row]:
@@ -78,15 +77,16 @@ def measure(context: Context) -> Iterator[Row]:
     context.say(f"full load for {load_s} s, {history_rows:,} rows of history kept")
     completed = 0
     settings = {"history_rows": str(history_rows), "finished_days": str(_FINISHED_DAYS)}
-    probe = DiskProbe(context.folder("probe"))
-    with Daemon(context.folder("opsq"), **settings) as daemon, connect(daemon) as client, probe:
-        watch = _Watch(daemon)
-        started = time.monotonic()
-        while time.monotonic() - started < load_s:
-            client.submit(10, _ROUND_CHUNKS // 10)
-            loads.complete(client, _ROUND_CHUNKS, strategy="Random", per_call=1, in_flight=64, on_reply=watch.on_reply)
-            completed += _ROUND_CHUNKS
-        probe.stop()
+    with Daemon(context.folder("opsq"), **settings) as daemon, connect(daemon) as client:
+        with DiskProbe(context.folder("probe")) as probe:
+            watch = _Watch(daemon)
+            started = time.monotonic()
+            while time.monotonic() - started < load_s:
+                client.submit(10, _ROUND_CHUNKS // 10)
+                loads.complete(
+                    client, _ROUND_CHUNKS, strategy="Random", per_call=1, in_flight=64, on_reply=watch.on_reply
+                )
+                completed += _ROUND_CHUNKS
         commits = _commits(client)
         first, last = _history(daemon)
     if not watch.log_bytes:
@@ -96,8 +96,8 @@ def measure(context: Context) -> Iterator[Row]:
     what = f"{load_s} s of full load"
     yield Row(f"{what}: size of the log", "bytes", watch.log_bytes, at_most(128 * _MIB, "bytes"), note=note)
     began, ended = watch.stall
-    beside = f"{probe.longest_s(began, ended) * 1000:.0f} ms then, {probe.longest_s() * 1000:.0f} ms at most"
-    note = f"{note}; {commits}; a file beside it waited for its sync {beside}"
+    then_ms, most_ms = probe.longest_s(began, ended) * 1000, probe.longest_s() * 1000
+    note = f"{note}; {commits}; a file beside waited {then_ms:.0f} ms for its sync then, and {most_ms:.0f} at most"
     yield Row(f"{what}: longest stall", "s", ended - began, at_most(0.050, "s"), note=note)
     is_pruned = load_s >= _PRUNED_AFTER_S
     note = "in the last quarter of the time" + ("" if is_pruned else "; too short for pruning, once a minute")

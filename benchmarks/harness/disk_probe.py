@@ -9,35 +9,32 @@ import time
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 
+from opsq.fsync import sync_descriptor
+
 _EVERY_S = 0.01
 _BYTES = 4096
 
 
 class DiskProbe:
-    """Writes and syncs a hundred times a second, from `with` to `stop`.
+    """Writes and syncs a hundred times a second within `with`; what it took can be asked afterwards.
 
     Args:
         folder: on the disk in question; a file `probe` is made there.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._pipe, theirs = multiprocessing.Pipe()
-        self._process = multiprocessing.get_context("spawn").Process(
-            target=_sync_on, args=(folder / "probe", theirs), daemon=True
-        )
+        self._path = folder / "probe"
         self._syncs: list[tuple[float, float]] = []
 
     def __enter__(self) -> DiskProbe:
-        self._process.start()
+        self._pipe, theirs = multiprocessing.Pipe()
+        process = multiprocessing.get_context("spawn").Process(target=_sync_on, args=(self._path, theirs), daemon=True)
+        process.start()
+        theirs.close()  # so that the end of the process is the end of the pipe
         self._pipe.recv()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        self._process.join()
-
-    def stop(self) -> None:
-        """Sync no more; `longest_s` can be asked from now on."""
         self._pipe.send("stop")
         self._syncs = self._pipe.recv()
 
@@ -53,15 +50,14 @@ class DiskProbe:
 
 def _sync_on(path: Path, pipe: Pipe) -> None:
     """Sync until told to stop, then tell when each sync began and ended."""
-    sync = getattr(os, "fdatasync", os.fsync)
     syncs: list[tuple[float, float]] = []
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     os.write(descriptor, bytes(_BYTES))
-    os.fsync(descriptor)
+    sync_descriptor(descriptor)
     pipe.send("begun")
     while not pipe.poll(_EVERY_S):
         since = time.monotonic()
         os.pwrite(descriptor, bytes(_BYTES), 0)
-        sync(descriptor)
+        sync_descriptor(descriptor)
         syncs.append((since, time.monotonic()))
     pipe.send(syncs)
